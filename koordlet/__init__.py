@@ -1,0 +1,1 @@
+"""koordlet: lends idle CPU and memory of a node to best-effort work, reversibly."""

@@ -1,0 +1,148 @@
+"""`NodeView`: everything a strategy may know at one moment, and `Outcome`: everything it may answer. Pure.
+
+Every reading carries when it was taken, on the monotonic clock. None is "no such reading", never 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from koordlet.model.cpuset import CpuSet
+from koordlet.model.knob import Decision
+from koordlet.model.pod import HostApp, PodSet, Tree
+from koordlet.model.slo import NodeSlo
+from koordlet.model.support import Support
+from koordlet.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One value and the monotonic second at which it was taken."""
+
+    value: float
+    at_s: float
+
+    def age_s(self, now_s: float) -> float:
+        return now_s - self.at_s
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Totals of one pass. CPU in milli-CPU over the last interval, memory in bytes without page cache.
+
+    pods/nonbe_pods: sums over known pods; hosts/nonbe_hosts: over host applications; be: the BE roots' own
+    counters. system = max(0, node - pods - hosts), not yet raised to the reservation.
+    surge: non-BE usage as the sentinel saw it over its short window. ls_pressure: share of time in which
+    something of the LS groups waited for a CPU, in permyriad, over the same window.
+    """
+
+    node_mcpu: Reading | None = None
+    pods_mcpu: Reading | None = None
+    nonbe_pods_mcpu: Reading | None = None
+    hosts_mcpu: Reading | None = None
+    nonbe_hosts_mcpu: Reading | None = None
+    be_mcpu: Reading | None = None
+    system_mcpu: Reading | None = None
+    node_memory_bytes: Reading | None = None
+    pods_memory_bytes: Reading | None = None
+    be_memory_bytes: Reading | None = None
+    system_memory_bytes: Reading | None = None
+    surge_mcpu: Reading | None = None
+    ls_pressure_permyriad: Reading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """Facts about the node. capacity: from the Node object, else the online CPUs / MemTotal.
+
+    reserved_mcpu: max(capacity - allocatable, annotation reservation). reserved_cpus: explicit list of that
+    annotation. system_qos_cpus: exclusive System-QoS CPUs. kubelet_policy: "none" or "static"; None when the
+    annotation is malformed (then container-level rules skip their round).
+    """
+
+    name: str = ""
+    capacity_mcpu: int | None = None
+    capacity_bytes: int | None = None
+    reserved_mcpu: int = 0
+    reserved_cpus: CpuSet = field(default_factory=CpuSet)
+    system_qos_cpus: CpuSet = field(default_factory=CpuSet)
+    kubelet_policy: str | None = "none"
+    topology: Topology | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class BeRoot:
+    """Top of one best-effort subtree: `kubepods/besteffort`, or a declared cgroup of our own.
+
+    levels: existing directories at depth 0 (the root itself), 1 (pods) and 2 (containers), relative paths.
+    quota_us/period_us/cpuset/shares/idle: what the kernel files said at the last read (cpuset: effective list
+    on v2), None where unreadable or unsupported. request_mcpu: sum of batch-cpu requests below it.
+    """
+
+    path: str
+    tree: Tree
+    levels: tuple[tuple[str, ...], ...] = ()
+    request_mcpu: int = 0
+    quota_us: int | None = None
+    period_us: int | None = None
+    cpuset: CpuSet | None = None
+    shares: int | None = None
+    idle: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """interval_s: the collect interval, the unit in which ages are judged."""
+
+    now_s: float
+    interval_s: float = 1.0
+    node: NodeInfo = field(default_factory=NodeInfo)
+    usage: Usage = field(default_factory=Usage)
+    pods: PodSet = field(default_factory=PodSet)
+    host_apps: tuple[HostApp, ...] = ()
+    be_roots: tuple[BeRoot, ...] = ()
+    support: Support = field(default_factory=Support)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """slo: None before any NodeSLO or policy file was seen. gates: names of the enabled feature gates.
+
+    identity: give BE groups their identity at all. idle_on_be_pods: cpu.idle on BE pods of a kubelet's tree.
+    floor_percent: safe floor for stale data when the NodeSLO names none.
+    """
+
+    slo: NodeSlo | None = None
+    gates: frozenset[str] = frozenset()
+    identity: bool = True
+    idle_on_be_pods: bool = False
+    floor_percent: int = 10
+
+
+@dataclass(frozen=True, slots=True)
+class SurgePlan:
+    """When the sentinel must wake us before the next tick.
+
+    nonbe_mcpu: non-BE usage above which the present allowance is too large; None switches the watch off.
+    pressure_permyriad: LS pressure above which to look at once; None where there is no such signal.
+    """
+
+    nonbe_mcpu: int | None = None
+    pressure_permyriad: int | None = None
+
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[S]):
+    """A strategy's answer. decisions: all that it wants now; what it wanted before and no longer names is
+    restored by act. gauges: (metric name without prefix, label pairs, value). notes: one-line faults, each
+    logged once per minute at most. plan: only the suppress strategy sets it."""
+
+    decisions: tuple[Decision, ...]
+    state: S
+    gauges: tuple[tuple[str, tuple[tuple[str, str], ...], float], ...] = ()
+    notes: tuple[str, ...] = ()
+    plan: SurgePlan | None = None
