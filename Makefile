@@ -1,0 +1,84 @@
+# Verbs of the house; CI calls the same ones. `make help` lists them.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.built
+SOURCES := $(wildcard native/*.c native/*.h native/build.py) setup.py pyproject.toml
+DEV := pytest pytest-xdist pytest-timeout hypothesis coverage ruff mypy import-linter clang-format clang-tidy \
+       types-psutil types-cffi types-PyYAML
+
+.PHONY: help build dev run demo test test-lab lint format bench proto check-native lab-vm install-systemd clean
+
+help: ## list the verbs
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "koordlet needs Python 3.11 or newer, $(PYTHON) is older: make PYTHON=python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "python3 -m venv failed: apt-get install python3-venv"; exit 1; }
+
+$(STAMP): $(SOURCES) | $(BIN)/python
+	@command -v cc >/dev/null || { echo "no C compiler: apt-get install gcc libc6-dev (and python3-dev)"; exit 1; }
+	@echo "building koordlet (first time: about a minute)"
+	@$(BIN)/python -m pip install -q 'setuptools>=77' wheel 'cffi>=2'
+	@$(BIN)/python -m pip install -q --no-build-isolation -e '.[demo]'
+	@touch $@
+
+build: $(STAMP) ## leaves a working .venv/bin/koordlet
+
+$(VENV)/.dev: $(STAMP)
+	@$(BIN)/python -m pip install -q $(DEV)
+	@touch $@
+
+dev: $(VENV)/.dev ## build, and the tools that tests and lint need
+
+run: build ## build and run the agent on this machine (embedded defaults, no cluster) with a live view
+	@$(BIN)/koordlet run --top
+
+demo: build ## what protects an online service from batch work on this machine (root, about two minutes)
+	@$(BIN)/koordlet demo
+
+test: dev ## everything that needs no lab: unit, worked, property, closed loop, live cgroups when root
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not live_v1 and not lab_vm and not guest"
+	@$(BIN)/python -m pytest -q -m "live_v1 and not guest"
+
+test-lab: dev ## tests against the real parts: a VM with cgroup v2 and two NUMA nodes
+	@tests/labs/install.sh
+	@$(BIN)/python -m pytest -q -s -m lab_vm tests/labs
+
+lab-vm: dev ## a long-lived kernel lab with a hint how to use it
+	@tests/labs/install.sh
+	@$(BIN)/python -m tests.labs.vm
+
+check-native: ## plain C checks under ASan and UBSan
+	@$(MAKE) --no-print-directory -C native/check
+
+lint: dev ## ruff, mypy strict, import contracts, clang-format, clang-tidy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/clang-format --dry-run --Werror native/*.c native/*.h native/check/*.c
+	@$(BIN)/clang-tidy --quiet native/*.c -- -std=gnu11 -D_GNU_SOURCE 2>/dev/null
+
+format: dev ## let the formatters have their way
+	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q . ; $(BIN)/clang-format -i native/*.c native/*.h native/check/*.c
+
+bench: build ## cost of a tick as a ratio to a C loop, reaction, protection (root, quiet machine, several minutes)
+	@$(BIN)/python bench/tick.py
+	@$(BIN)/python bench/reaction.py
+
+coverage: dev ## branch coverage with the floors of .ci/floors
+	@$(BIN)/coverage erase
+	@$(BIN)/coverage run -m pytest -q -m "not lab_vm and not guest"
+	@$(BIN)/coverage combine -q && $(BIN)/python .ci/floors.py
+
+proto: ## regenerate the wire messages (none yet)
+	@echo "no protocol messages yet"
+
+install-systemd: build ## install the unit, slices and example files (root)
+	@systemd/install.sh
+
+clean: ## remove what was built
+	rm -rf build dist *.egg-info koordlet/_native*.so $(VENV)

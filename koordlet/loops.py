@@ -1,0 +1,285 @@
+"""When each thing runs: the fixed-rate tick, the sentinel's wake-ups between ticks, isolation of failures.
+
+The engine knows no clock and no thread of its own: `Engine.tick(now_s)` and `Engine.surge(now_s)` do one round for the
+moment they are given, so tests drive them in virtual time. `run` is the only part that waits.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+import structlog
+
+from koordlet.model.knob import Decision
+from koordlet.model.pod import HostApp, Pod, PodSet, Tree
+from koordlet.model.status import ApplyReport, Snapshot, TickStats, WorkloadUsage
+from koordlet.model.support import Support
+from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy, Reading, SurgePlan, Usage
+
+log = structlog.get_logger(__name__)
+
+NOTE_EVERY_S = 60.0
+REPROBE_EVERY_S = 60.0
+
+
+class Source(Protocol):
+    """Who runs here. `poll` is cheap and never blocks; its PodSet carries revision and age."""
+
+    def poll(self, now_s: float) -> PodSet: ...
+
+
+class Sense(Protocol):
+    def sync(self, pods: PodSet, host_apps: tuple[HostApp, ...], be_roots: tuple[str, ...]) -> None: ...
+    def sample(self, now_s: float) -> Usage: ...
+    def workloads(self) -> Iterable[WorkloadUsage]: ...
+
+
+class BeView(Protocol):
+    """Best-effort subtrees: their directories and what their root's knobs say now."""
+
+    def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]: ...
+    def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot: ...
+    def refresh(self, now_s: float) -> None: ...
+
+
+class Watch(Protocol):
+    """The sentinel, seen from here."""
+
+    def set_sources(self, be_roots: tuple[str, ...], ls_groups: tuple[str, ...]) -> list[str]: ...
+    def set_plan(self, plan: SurgePlan) -> None: ...
+    def surge(self) -> tuple[Reading | None, Reading | None]: ...
+    def take(self) -> bool: ...
+    def fileno(self) -> int: ...
+
+
+class Apply(Protocol):
+    def apply(self, by_owner: dict[str, tuple[Decision, ...]], now_s: float) -> ApplyReport: ...
+
+
+class AnyStrategy(Protocol):
+    name: str
+
+    def initial(self) -> Any: ...
+    def decide(self, view: NodeView, policy: Policy, state: Any, now_s: float) -> Outcome[Any]: ...
+
+
+@dataclass(slots=True)
+class Parts:
+    """What the composition root hands to the engine."""
+
+    sources: tuple[Source, ...]
+    sense: Sense
+    be: BeView
+    watch: Watch | None
+    act: Apply
+    strategies: tuple[AnyStrategy, ...]
+    policy: Callable[[float], Policy]
+    node: Callable[[float], NodeInfo]
+    support: Callable[[], Support]
+    degraded: Callable[[], tuple[str, ...]] = tuple
+    ls_groups: Callable[[PodSet], tuple[str, ...]] = lambda pods: ()
+    intervals_s: dict[str, float] = field(default_factory=dict)
+    interval_s: float = 1.0
+    observe: bool = False
+    wall: Callable[[], float] = time.time
+
+
+class Engine:
+    """One node's sense -> store -> decide -> act -> report, a round at a time."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.lock = threading.Lock()
+        self.snapshot: Snapshot | None = None
+        self.stats = TickStats()
+        self._states = {s.name: s.initial() for s in parts.strategies}
+        self._outcomes: dict[str, Outcome[Any]] = {}
+        self._due: dict[str, float] = {}
+        self._pods = PodSet()
+        self._seen: tuple[object, ...] = ()
+        self._view: NodeView | None = None
+        self._notes: dict[str, float] = {}
+        self._errors: dict[str, str] = {}
+        self._roots: tuple[tuple[str, Tree], ...] = ()
+
+    def tick(self, now_s: float) -> Snapshot:
+        """One full round. A failing strategy keeps its previous decisions; the others' tick goes on."""
+        started = time.perf_counter()
+        with self.lock:
+            view = self._look(now_s)
+        policy = self.parts.policy(now_s)
+        for strategy in self.parts.strategies:
+            interval = self.parts.intervals_s.get(strategy.name, self.parts.interval_s)
+            if now_s + 0.5 * self.parts.interval_s >= self._due.get(strategy.name, now_s):
+                self._due[strategy.name] = now_s + interval
+                self._decide(strategy, view, policy, now_s)
+        report = self.parts.act.apply(self._wanted(), now_s)
+        self._set_plan()
+        self.stats = replace(
+            self.stats,
+            ticks=self.stats.ticks + 1,
+            last_ms=(time.perf_counter() - started) * 1e3,
+            strategy_errors=dict(self._errors),
+        )
+        return self._publish(view, report)
+
+    def surge(self, now_s: float) -> Snapshot | None:
+        """The short path: judge again with what the sentinel saw, without reading the workloads."""
+        if self._view is None or self.parts.watch is None:
+            return None
+        nonbe, pressure = self.parts.watch.surge()
+        usage = replace(self._view.usage, surge_mcpu=nonbe, ls_pressure_permyriad=pressure)
+        roots = tuple(self.parts.be.read(root.path, root.tree, self._pods, now_s) for root in self._view.be_roots)
+        view = replace(self._view, now_s=now_s, usage=usage, be_roots=roots)
+        policy = self.parts.policy(now_s)
+        for strategy in self.parts.strategies:
+            outcome = self._outcomes.get(strategy.name)
+            if outcome is not None and outcome.plan is not None:
+                self._decide(strategy, view, policy, now_s)
+        report = self.parts.act.apply(self._wanted(), now_s)
+        self._set_plan()
+        self.stats = replace(self.stats, surges=self.stats.surges + 1)
+        return self._publish(view, report)
+
+    def workloads(self) -> list[WorkloadUsage]:
+        """Rows of every workload, for whoever asks from another thread."""
+        with self.lock:
+            return list(self.parts.sense.workloads())
+
+    def _look(self, now_s: float) -> NodeView:
+        parts = self.parts
+        pods = self._poll(now_s)
+        policy = parts.policy(now_s)
+        apps = policy.slo.host_apps if policy.slo else ()
+        if pods is not self._pods or not self._seen:
+            self._pods = pods
+        roots = parts.be.roots(pods, now_s)
+        if (seen := (pods.revision, apps, roots)) != self._seen:
+            self._seen = seen
+            self._roots = roots
+            paths = tuple(path for path, _ in roots)
+            parts.sense.sync(pods, apps, paths)
+            if parts.watch is not None:
+                for path in parts.watch.set_sources(paths, parts.ls_groups(pods)):
+                    self._note(f"sentinel: no counter to watch in {path}", now_s)
+        parts.be.refresh(now_s)
+        usage = parts.sense.sample(now_s)
+        if parts.watch is not None:
+            nonbe, pressure = parts.watch.surge()
+            usage = replace(usage, surge_mcpu=nonbe, ls_pressure_permyriad=pressure)
+        self._view = NodeView(
+            now_s=now_s,
+            interval_s=parts.interval_s,
+            node=parts.node(now_s),
+            usage=usage,
+            pods=pods,
+            host_apps=apps,
+            be_roots=tuple(parts.be.read(path, tree, pods, now_s) for path, tree in roots),
+            support=parts.support(),
+        )
+        return self._view
+
+    def _poll(self, now_s: float) -> PodSet:
+        answers = [source.poll(now_s) for source in self.parts.sources]
+        if len(answers) == 1:
+            return answers[0]
+        revision = sum(answer.revision for answer in answers)
+        if revision == self._pods.revision and all(a.at_s == b for a, b in zip(answers, self._ages, strict=True)):
+            return self._pods
+        self._ages = tuple(answer.at_s for answer in answers)
+        merged: dict[str, Pod] = {}
+        for answer in answers:
+            for pod in answer.pods:
+                merged.setdefault(pod.uid, pod)
+        ages = [answer.at_s for answer in answers if answer.at_s is not None]
+        return PodSet(tuple(merged.values()), revision, min(ages, default=None))
+
+    _ages: tuple[float | None, ...] = ()
+
+    def _decide(self, strategy: AnyStrategy, view: NodeView, policy: Policy, now_s: float) -> None:
+        try:
+            outcome = strategy.decide(view, policy, self._states[strategy.name], now_s)
+        except Exception as error:  # one strategy's fault must not stop the others' tick
+            text = f"{type(error).__name__}: {error}"
+            if self._errors.get(strategy.name) != text:
+                log.exception("strategy.failed", strategy=strategy.name)
+            self._errors[strategy.name] = text
+            return
+        self._errors.pop(strategy.name, None)
+        self._states[strategy.name] = outcome.state
+        self._outcomes[strategy.name] = outcome
+        for note in outcome.notes:
+            self._note(f"{strategy.name}: {note}", now_s)
+
+    def _wanted(self) -> dict[str, tuple[Decision, ...]]:
+        return {name: outcome.decisions for name, outcome in self._outcomes.items()}
+
+    def _set_plan(self) -> None:
+        if self.parts.watch is None:
+            return
+        plans = [outcome.plan for outcome in self._outcomes.values() if outcome.plan is not None]
+        self.parts.watch.set_plan(plans[0] if plans else SurgePlan())
+
+    def _note(self, text: str, now_s: float) -> None:
+        if now_s - self._notes.get(text, -NOTE_EVERY_S) >= NOTE_EVERY_S:
+            if len(self._notes) > 256:
+                self._notes.clear()
+            self._notes[text] = now_s
+            log.warning("note", what=text)
+
+    def _publish(self, view: NodeView, report: ApplyReport) -> Snapshot:
+        self.snapshot = Snapshot(
+            view=view,
+            outcomes=dict(self._outcomes),
+            apply=report,
+            stats=self.stats,
+            wall_s=self.parts.wall(),
+            observe=self.parts.observe,
+            degraded=self.parts.degraded(),
+        )
+        return self.snapshot
+
+    def late(self) -> None:
+        """Count a tick that started late by more than one interval."""
+        self.stats = replace(self.stats, overruns=self.stats.overruns + 1)
+
+
+def run(
+    engine: Engine,
+    stopping: Callable[[], bool],
+    wake_fd: int,
+    after_tick: Callable[[float], None] = lambda now_s: None,
+) -> None:
+    """Tick at a fixed rate on the monotonic clock until `stopping()`; serve the sentinel in between.
+
+    wake_fd becomes readable when a signal arrived. A tick that is missed (the machine slept, the process was
+    stopped) is skipped, not made up for.
+    """
+    interval = engine.parts.interval_s
+    poller = select.poll()
+    poller.register(wake_fd, select.POLLIN)
+    watch = engine.parts.watch
+    if watch is not None:
+        poller.register(watch.fileno(), select.POLLIN)
+    next_s = time.monotonic()
+    while not stopping():
+        now_s = time.monotonic()
+        if now_s >= next_s:
+            if now_s - next_s > interval:
+                engine.late()
+                next_s += (now_s - next_s) // interval * interval
+            engine.tick(now_s)
+            after_tick(now_s)
+            next_s += interval
+            continue
+        for fd, _ in poller.poll(max(1.0, (next_s - now_s) * 1e3)):
+            if fd == wake_fd:
+                os.read(wake_fd, 512)
+            elif watch is not None and watch.take():
+                engine.surge(time.monotonic())

@@ -1,0 +1,243 @@
+"""Kernel lab: a VM under software emulation with Debian's kernel, cgroup v2, PSI, two sockets, SMT and two NUMA nodes.
+
+The guest's root is this machine's root over 9p, read-only under a tmpfs overlay, so Python, the virtual environment
+and the checkout are there and nothing written survives. Jobs go through a shared folder: the host writes
+`<n>.job`, the guest runs it with bash and leaves `<n>.out` and `<n>.rc`. One boot serves many jobs.
+
+By hand: `make lab-vm`, or `python -m tests.labs.vm 'lscpu -e'` for one command.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay", "loop")
+BOOT_S = 120
+
+TWO_NODES = (
+    "-smp 8,sockets=2,cores=2,threads=2 "
+    "-object memory-backend-ram,id=m0,size=2G -object memory-backend-ram,id=m1,size=2G "
+    "-numa node,nodeid=0,memdev=m0,cpus=0-3 -numa node,nodeid=1,memdev=m1,cpus=4-7"
+)
+
+
+@dataclass(frozen=True)
+class Variant:
+    """Shape of the machine: QEMU's -smp/-numa words and extra kernel arguments."""
+
+    name: str
+    shape: str = TWO_NODES
+    append: str = ""
+    memory_mb: int = 4096
+
+
+VARIANTS = {
+    v.name: v
+    for v in (
+        Variant("two-nodes"),
+        Variant("one-node", "-smp 4,sockets=1,cores=4,threads=1", memory_mb=2048),
+        Variant(
+            "memory-node",
+            "-smp 4,sockets=1,cores=2,threads=2 "
+            "-object memory-backend-ram,id=m0,size=2G -object memory-backend-ram,id=m1,size=1G "
+            "-numa node,nodeid=0,memdev=m0,cpus=0-3 -numa node,nodeid=1,memdev=m1",
+            memory_mb=3072,
+        ),
+        Variant("no-psi", append="psi=0"),
+    )
+}
+
+INIT = """#!/bin/busybox sh
+/bin/busybox --install -s /bin
+mount -t proc p /proc; mount -t sysfs s /sys; mount -t devtmpfs d /dev
+for m in {modules}; do insmod /mods/$m 2>/dev/null; done
+mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=1048576,cache=loose hostroot /ro
+mount -t tmpfs t /rw; mkdir /rw/upper /rw/work
+mount -t overlay -o lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work o /new
+mount -t tmpfs t /new/run; mount -t tmpfs t /new/tmp; mkdir -p /new/run/lab
+mount -t 9p -o trans=virtio,version=9p2000.L,msize=1048576,cache=none lab /new/run/lab
+mount --move /proc /new/proc; mount --move /sys /new/sys; mount --move /dev /new/dev
+ln -sfn /proc/self/fd /new/dev/fd
+mount -t cgroup2 c /new/sys/fs/cgroup
+mkdir -p /new/dev/shm; mount -t tmpfs t /new/dev/shm
+chroot /new /bin/bash -c 'ip link set lo up 2>/dev/null; exec /bin/bash /run/lab/serve.sh'
+poweroff -f
+"""
+
+SERVE = """export HOME=/root PATH={path} PYTHONDONTWRITEBYTECODE=1 KOORDLET_GUEST=1
+cd {root}
+uname -r > /run/lab/up
+n=0
+while [ ! -e /run/lab/stop ]; do
+  if [ -e /run/lab/$n.job ]; then
+    bash /run/lab/$n.job > /run/lab/$n.out 2>&1 < /dev/null
+    echo $? > /run/lab/$n.tmp; mv /run/lab/$n.tmp /run/lab/$n.rc
+    n=$((n+1))
+  else
+    sleep 0.2
+  fi
+done
+"""
+
+
+def missing() -> str | None:
+    """Why the lab cannot run here, or None."""
+    for command, package in (("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static"), ("cpio", "cpio")):
+        if shutil.which(command) is None:
+            return f"{command} is not installed (apt-get install {package})"
+    if kernel() is None:
+        return "no kernel image in /boot (apt-get install linux-image-amd64)"
+    return None
+
+
+def kernel() -> Path | None:
+    """Newest kernel image that has modules."""
+    images = [p for p in Path("/boot").glob("vmlinuz-*") if Path("/lib/modules", p.name[8:]).is_dir()]
+    return max(images, key=lambda p: [int(n) for n in re.findall(r"\d+", p.name)], default=None)
+
+
+class Lab:
+    """A running VM. `run` executes a bash script in it and returns (exit code, output)."""
+
+    def __init__(self, variant: Variant) -> None:
+        self.variant = variant
+        self.work = Path(tempfile.mkdtemp(prefix="koordlet-lab-"))
+        self.share = self.work / "share"
+        self.share.mkdir()
+        self.jobs = 0
+        self.process: subprocess.Popen[bytes] | None = None
+        self.started_s = 0.0
+
+    def start(self) -> Lab:
+        image = kernel()
+        assert image is not None
+        begun = time.monotonic()
+        self._initrd(image.name[8:])
+        (self.share / "serve.sh").write_text(SERVE.format(root=ROOT, path=os.environ["PATH"]))
+        self.console = (self.work / "console").open("wb")
+        self.process = subprocess.Popen(
+            [
+                *("qemu-system-x86_64", "-accel", "tcg,thread=multi", "-cpu", "Skylake-Server-v4"),
+                *("-m", str(self.variant.memory_mb), *self.variant.shape.split()),
+                *("-virtfs", "local,path=/,mount_tag=hostroot,security_model=none,multidevs=remap,readonly=on"),
+                *("-virtfs", f"local,path={self.share},mount_tag=lab,security_model=none"),
+                *("-kernel", str(image), "-initrd", str(self.work / "initrd.gz")),
+                *("-nographic", "-no-reboot", "-nic", "none"),
+                *("-append", f"console=ttyS0 quiet psi=1 panic=-1 mitigations=off {self.variant.append}"),
+            ],
+            stdin=subprocess.DEVNULL,
+            stdout=self.console,
+            stderr=subprocess.STDOUT,
+        )
+        while not (self.share / "up").exists() or not (self.share / "up").read_text():
+            if self.process.poll() is not None or time.monotonic() - begun > BOOT_S:
+                tail = (self.work / "console").read_text(errors="replace")[-2000:]
+                self.stop()
+                raise RuntimeError(f"the VM did not come up:\n{tail}")
+            time.sleep(0.2)
+        self.started_s = time.monotonic() - begun
+        return self
+
+    def _initrd(self, release: str) -> None:
+        tree = self.work / "initrd"
+        for name in ("bin", "proc", "sys", "dev", "ro", "rw", "new", "mods"):
+            (tree / name).mkdir(parents=True)
+        busybox = shutil.which("busybox")
+        assert busybox is not None
+        shutil.copy(busybox, tree / "bin/busybox")
+        order: list[str] = []
+        for module in MODULES:
+            listed = subprocess.run(
+                ["/sbin/modprobe", "--show-depends", "-S", release, module], capture_output=True, text=True, check=True
+            )
+            for line in listed.stdout.splitlines():
+                path = Path(line.split()[1]) if line.startswith("insmod") else None
+                if path and path.name not in order:
+                    shutil.copy(path, tree / "mods" / path.name)
+                    order.append(path.name)
+        init = tree / "init"
+        init.write_text(INIT.format(modules=" ".join(order)))
+        init.chmod(0o755)
+        names = "\n".join(str(p.relative_to(tree)) for p in sorted(tree.rglob("*")))
+        packed = subprocess.run(
+            ["cpio", "-o", "-H", "newc"], input=names.encode(), cwd=tree, capture_output=True, check=True
+        )
+        (self.work / "initrd.gz").write_bytes(gzip.compress(packed.stdout, 1))
+
+    def run(self, script: str, timeout_s: float = 300, follow: bool = False) -> tuple[int, str]:
+        """Run `script` in the guest. `follow` copies its output to stderr as it comes."""
+        number, self.jobs = self.jobs, self.jobs + 1
+        part = self.share / f"{number}.part"
+        part.write_text(script + "\n")
+        part.rename(self.share / f"{number}.job")
+        out, rc = self.share / f"{number}.out", self.share / f"{number}.rc"
+        deadline, shown = time.monotonic() + timeout_s, 0
+        while not rc.exists():
+            if follow and out.exists():
+                text = out.read_text(errors="replace")
+                sys.stderr.write(text[shown:])
+                shown = len(text)
+            if time.monotonic() > deadline or (self.process and self.process.poll() is not None):
+                text = out.read_text(errors="replace") if out.exists() else ""
+                raise TimeoutError(f"no end of the guest's job after {timeout_s:.0f} s; it printed:\n{text[-4000:]}")
+            time.sleep(0.2)
+        text = out.read_text(errors="replace")
+        if follow:
+            sys.stderr.write(text[shown:])
+        return int(rc.read_text()), text
+
+    def stop(self) -> None:
+        (self.share / "stop").touch()
+        if self.process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self.process.wait(5)
+            if self.process.poll() is None:
+                self.process.kill()
+                self.process.wait()
+        self.console.close()
+        shutil.rmtree(self.work, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def running(name: str = "two-nodes") -> Iterator[Lab]:
+    """A started lab of that variant, stopped at the end."""
+    lab = Lab(VARIANTS[name])
+    try:
+        yield lab.start()
+    finally:
+        lab.stop()
+
+
+def main() -> int:
+    reason = missing()
+    if reason:
+        print(f"kernel lab: {reason}", file=sys.stderr)
+        return 1
+    command = " ".join(sys.argv[1:])
+    with running(os.environ.get("VARIANT", "two-nodes")) as lab:
+        print(f"kernel lab up after {lab.started_s:.0f} s", file=sys.stderr)
+        if command:
+            code, text = lab.run(command, float(os.environ.get("VM_TIMEOUT", "300")))
+            print(text, end="")
+            return code
+        print("Type a command per line; it runs in the guest with bash (e.g. lscpu -e). Ctrl-D ends the lab.")
+        for line in sys.stdin:
+            code, text = lab.run(line, 3600)
+            print(f"{text}[exit {code}]", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
