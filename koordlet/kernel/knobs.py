@@ -66,8 +66,9 @@ class Hierarchy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnobRow:
-    """subsystem: v1 directory. v1_file/v2_file: "" where a version has none. low/high: legal model values, besides UNLIMITED where the unit has one.
+    """subsystem: v1 directory. v1_file/v2_file: "" where a version has none.
 
+    low/high: legal model values, besides UNLIMITED where the unit has one.
     v2_effective: file with the value in force. needs: what a kernel must have, for the operator.
     restore: what to mind when the recorded original is written back.
     """
