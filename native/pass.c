@@ -1,0 +1,130 @@
+/* The pass over the table: which rows are read now, sums, samples for the rings; see table.h. */
+#include "io.h"
+#include "row.h"
+
+static const int rotation = 10;                                /* a row's dear files are read every so many passes */
+static const int64_t max_memory_age_ns = INT64_C(30000000000); /* three rotations at 1 Hz */
+
+static void read_every_pass(struct pass *pass)
+{
+    struct kl_table *table = pass->table;
+    for (int i = 0; i < table->count; i++)
+        if (table->rows[i].state == KL_ALIVE && table->rows[i].kind != KL_CONTAINER)
+            kl_read_usage(pass, &table->rows[i]);
+    for (int i = 0; i < table->count; i++)
+        if (table->rows[i].state == KL_ALIVE && table->rows[i].kind == KL_CONTAINER)
+            kl_read_container_usage(pass, &table->rows[i]);
+    for (int i = 0; i < table->count; i++)
+        if (table->rows[i].state == KL_ALIVE && table->rows[i].raw_fd >= 0)
+            kl_read_raw(pass, &table->rows[i]);
+}
+
+static void read_rotation(struct pass *pass)
+{
+    struct kl_table *table = pass->table;
+    for (int left = (table->count + rotation - 1) / rotation; left > 0; left--) {
+        table->rotation_at = (table->rotation_at + 1) % table->count;
+        struct row *row = &table->rows[table->rotation_at];
+        if (row->state == KL_ALIVE && row->memory_dir >= 0)
+            kl_read_memory_stat(pass, row);
+        if (row->state == KL_ALIVE && row->cpu_dir >= 0)
+            kl_read_quota(pass, row);
+    }
+}
+
+/* First memory.stat of every row that has a plain usage, and of those that moved as many as the budget allows. */
+static void read_moved(struct pass *pass)
+{
+    struct kl_table *table = pass->table;
+    int budget = pass->totals->raws / rotation + 1;
+    int start = table->moved_at;
+    for (int step = 0; step < table->count; step++) {
+        int at = (start + step) % table->count;
+        struct row *row = &table->rows[at];
+        if (row->state != KL_ALIVE || row->raw_fd < 0 || row->memory_dir < 0)
+            continue;
+        if (!row->stat_tried)
+            kl_read_memory_stat(pass, row);
+        else if (budget > 0 && kl_row_moved(row)) {
+            kl_read_memory_stat(pass, row);
+            table->moved_at = (at + 1) % table->count;
+            budget--;
+        }
+    }
+}
+
+static void add_to(struct kl_sum *sum, bool usable, double value, int64_t at_ns)
+{
+    if (!usable) {
+        sum->missing++;
+        return;
+    }
+    sum->value += value;
+    sum->rows++;
+    if (sum->oldest_ns == KL_NEVER || at_ns < sum->oldest_ns)
+        sum->oldest_ns = at_ns;
+}
+
+static void add_row(const struct pass *pass, const struct row *row, int group)
+{
+    bool rated = row->mcpu_ns >= pass->now_ns;
+    bool weighed = row->memory_ns != KL_NEVER && pass->now_ns - row->memory_ns <= max_memory_age_ns;
+    add_to(&pass->totals->cpu[group], rated, row->mcpu, row->mcpu_ns);
+    add_to(&pass->totals->memory[group], weighed, (double)row->memory, row->memory_ns);
+}
+
+static void sum_rows(const struct pass *pass)
+{
+    static const int all[] = {[KL_ROOT] = KL_SUM_ROOTS, [KL_POD] = KL_SUM_PODS, [KL_HOST] = KL_SUM_HOSTS};
+    static const int nonbe[] = {[KL_ROOT] = -1, [KL_POD] = KL_SUM_NONBE_PODS, [KL_HOST] = KL_SUM_NONBE_HOSTS};
+    for (int group = 0; group < KL_SUMS; group++)
+        pass->totals->cpu[group].oldest_ns = pass->totals->memory[group].oldest_ns = KL_NEVER;
+    for (int i = 0; i < pass->table->count; i++) {
+        const struct row *row = &pass->table->rows[i];
+        if (row->state != KL_ALIVE)
+            continue;
+        pass->totals->rows++;
+        if (row->kind == KL_CONTAINER)
+            continue;
+        add_row(pass, row, all[row->kind]);
+        if (!row->be && nonbe[row->kind] >= 0)
+            add_row(pass, row, nonbe[row->kind]);
+    }
+}
+
+static void append_to(struct kl_rings *rings, const struct pass *pass)
+{
+    int64_t now_ms = pass->now_ns / 1000000;
+    kl_rings_lock(rings);
+    for (int i = 0; i < pass->table->count; i++) {
+        const struct row *row = &pass->table->rows[i];
+        if (row->state != KL_ALIVE)
+            continue;
+        if (row->mcpu_ns >= pass->now_ns)
+            kl_rings_push_locked(rings, row->cpu_series, now_ms, row->mcpu);
+        if (row->memory_ns >= pass->now_ns)
+            kl_rings_push_locked(rings, row->memory_series, now_ms, (double)row->memory);
+    }
+    kl_rings_unlock(rings);
+}
+
+int kl_table_pass(struct kl_table *table, struct kl_rings *rings, int64_t now_ns, int flags, struct kl_totals *out)
+{
+    *out = (struct kl_totals){0};
+    struct pass pass = {
+        .table = table,
+        .totals = out,
+        .now_ns = now_ns,
+        .started_ns = kl_clock_ns(),
+        .nominal = (flags & KL_PASS_NOMINAL_TIME) != 0,
+    };
+    read_every_pass(&pass);
+    if (table->count > 0) {
+        read_rotation(&pass);
+        read_moved(&pass);
+    }
+    sum_rows(&pass);
+    if (rings)
+        append_to(rings, &pass);
+    return 0;
+}

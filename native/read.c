@@ -1,0 +1,199 @@
+/* Reading one row: CPU counter, plain memory usage, memory.stat, quota and throttling. */
+#include <errno.h>
+
+#include "io.h"
+#include "row.h"
+
+static const int64_t max_gap_ns = INT64_C(20000000000); /* a longer gap makes the next read a first sample */
+static const uint64_t moved_bytes = 1U << 20;           /* charge batching of the kernel moves less than this */
+
+static bool is_gone(ssize_t error)
+{
+    return error == -ENODEV || error == -ENOENT;
+}
+
+/* When a value is being read. A pass over a thousand cold files takes milliseconds, longer when it is preempted. */
+static int64_t moment_ns(const struct pass *pass)
+{
+    return pass->nominal ? pass->now_ns : pass->now_ns + kl_clock_ns() - pass->started_ns;
+}
+
+/* The CPU counter could not be read; when it is gone, so is the cgroup. */
+static void lose_row(struct pass *pass, struct row *row, ssize_t error)
+{
+    if (!is_gone(error)) {
+        pass->totals->errors++;
+        return;
+    }
+    kl_row_close(row);
+    row->state = KL_GONE;
+    pass->totals->gone++;
+}
+
+/* v1 removes a cgroup one hierarchy after the other, and v2 can switch off the memory controller alone. */
+static void lose_memory(struct pass *pass, struct row *row, ssize_t error)
+{
+    if (!is_gone(error)) {
+        pass->totals->errors++;
+        return;
+    }
+    kl_row_close_memory(row);
+    row->raw_ns = row->memory_ns = KL_NEVER;
+}
+
+static void count_usage(struct row *row, uint64_t usage_ns, int64_t at_ns)
+{
+    int64_t elapsed_ns = at_ns - row->usage_at_ns;
+    if (row->counted && elapsed_ns <= 0)
+        return;
+    row->still = row->counted && usage_ns == row->usage_ns;
+    if (row->counted && usage_ns >= row->usage_ns && elapsed_ns <= max_gap_ns) {
+        row->mcpu = (double)(usage_ns - row->usage_ns) * 1000.0 / (double)elapsed_ns;
+        row->mcpu_ns = at_ns;
+    }
+    row->counted = true;
+    row->usage_ns = usage_ns;
+    row->usage_at_ns = at_ns;
+}
+
+static int parse_usage(struct kl_table *table, struct row *row, size_t length, uint64_t *usage_ns)
+{
+    if (table->version == 1)
+        return kl_parse_u64(table->buffer, length, usage_ns);
+    struct kl_cpu_stat stat;
+    if (kl_parse_cpu_stat(table->buffer, length, &stat) != 0 || !stat.has_usage)
+        return -EINVAL;
+    *usage_ns = stat.usage_ns;
+    row->has_throttling = stat.has_throttling;
+    row->periods = stat.periods;
+    row->throttled_periods = stat.throttled_periods;
+    return 0;
+}
+
+void kl_read_usage(struct pass *pass, struct row *row)
+{
+    struct kl_table *table = pass->table;
+    row->still = false;
+    pass->totals->counters++;
+    ssize_t length = kl_read(row->usage_fd, table->buffer, KL_BUFFER);
+    int64_t at_ns = moment_ns(pass);
+    uint64_t usage_ns;
+    if (length < 0)
+        lose_row(pass, row, length);
+    else if (parse_usage(table, row, (size_t)length, &usage_ns) != 0)
+        pass->totals->errors++;
+    else
+        count_usage(row, usage_ns, at_ns);
+}
+
+/* A pod's counter contains its containers': when it stood still, so did theirs. */
+void kl_read_container_usage(struct pass *pass, struct row *row)
+{
+    const struct row *pod = row->pod >= 0 ? &pass->table->rows[row->pod] : NULL;
+    if (!pod || pod->state != KL_ALIVE || !pod->still || !row->counted) {
+        kl_read_usage(pass, row);
+        return;
+    }
+    pass->totals->skipped++;
+    count_usage(row, row->usage_ns, pod->usage_at_ns);
+}
+
+void kl_read_raw(struct pass *pass, struct row *row)
+{
+    pass->totals->raws++;
+    ssize_t length = kl_read(row->raw_fd, pass->table->buffer, KL_BUFFER);
+    uint64_t raw;
+    if (length < 0)
+        lose_memory(pass, row, length);
+    else if (kl_parse_u64(pass->table->buffer, (size_t)length, &raw) != 0)
+        pass->totals->errors++;
+    else {
+        row->raw = raw;
+        row->raw_ns = moment_ns(pass);
+    }
+}
+
+bool kl_row_moved(const struct row *row)
+{
+    uint64_t change = row->raw > row->raw_at_stat ? row->raw - row->raw_at_stat : row->raw_at_stat - row->raw;
+    return change > moved_bytes && change > row->raw_at_stat / 50;
+}
+
+void kl_read_memory_stat(struct pass *pass, struct row *row)
+{
+    struct kl_table *table = pass->table;
+    row->stat_tried = true;
+    row->raw_at_stat = row->raw;
+    pass->totals->memory_stats++;
+    ssize_t length = kl_read_at(row->memory_dir, "memory.stat", table->buffer, KL_BUFFER);
+    struct kl_memory_stat stat;
+    if (length < 0) {
+        lose_memory(pass, row, length);
+        return;
+    }
+    if (kl_parse_memory_stat(table->buffer, (size_t)length, table->version, &table->layout, &stat) != 0) {
+        pass->totals->errors++;
+        return;
+    }
+    row->memory = stat.inactive_anon + stat.active_anon + stat.unevictable;
+    row->memory_cached = row->memory + stat.inactive_file + stat.active_file;
+    row->memory_ns = moment_ns(pass);
+}
+
+/* v1 has its own file for it; on v2 the counters came with the usage. False when there is nothing to learn. */
+static bool read_throttling(struct pass *pass, struct row *row)
+{
+    struct kl_table *table = pass->table;
+    if (table->version != 1)
+        return row->has_throttling;
+    struct kl_cpu_stat stat;
+    ssize_t length = kl_read_at(row->cpu_dir, "cpu.stat", table->buffer, KL_BUFFER);
+    if (length < 0 || kl_parse_cpu_stat(table->buffer, (size_t)length, &stat) != 0 || !stat.has_throttling) {
+        pass->totals->errors += !is_gone(length);
+        return false;
+    }
+    row->periods = stat.periods;
+    row->throttled_periods = stat.throttled_periods;
+    return true;
+}
+
+/* Share of the periods since the last rotation; 0 when none began, and after a counter that went back. */
+static double throttled_share(const struct row *row)
+{
+    if (row->periods <= row->periods_base || row->throttled_periods <= row->throttled_periods_base)
+        return 0.0;
+    double share = (double)(row->throttled_periods - row->throttled_periods_base) /
+                   (double)(row->periods - row->periods_base);
+    return share > 1.0 ? 1.0 : share;
+}
+
+static void update_throttling(struct pass *pass, struct row *row)
+{
+    if (!row->quota || !read_throttling(pass, row)) {
+        row->throttling_based = false;
+        row->throttled_ns = KL_NEVER;
+        return;
+    }
+    if (row->throttling_based) {
+        row->throttled = throttled_share(row);
+        row->throttled_ns = moment_ns(pass);
+    }
+    row->throttling_based = true;
+    row->periods_base = row->periods;
+    row->throttled_periods_base = row->throttled_periods;
+}
+
+/* No such file: the cgroup is going away, or lives without the cpu controller (v2). */
+void kl_read_quota(struct pass *pass, struct row *row)
+{
+    struct kl_table *table = pass->table;
+    pass->totals->quotas++;
+    const char *name = table->version == 1 ? "cpu.cfs_quota_us" : "cpu.max";
+    ssize_t length = kl_read_at(row->cpu_dir, name, table->buffer, KL_BUFFER);
+    int64_t quota_us = -1;
+    if (length >= 0 && kl_parse_quota(table->buffer, (size_t)length, &quota_us) != 0)
+        length = -EINVAL;
+    pass->totals->errors += length < 0 && !is_gone(length);
+    row->quota = quota_us > 0;
+    update_throttling(pass, row);
+}
