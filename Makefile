@@ -40,8 +40,8 @@ demo: build ## what protects an online service from batch work on this machine (
 	@$(BIN)/koordlet demo
 
 test: dev ## everything that needs no lab: unit, worked, property, closed loop, live cgroups when root
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not live_v1 and not lab_vm and not guest"
-	@$(BIN)/python -m pytest -q -m "live_v1 and not guest"
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not live and not live_v1 and not lab_vm and not guest"
+	@$(BIN)/python -m pytest -q -m "live or live_v1"
 
 test-lab: dev ## tests against the real parts: a VM with cgroup v2 and two NUMA nodes
 	@tests/labs/install.sh

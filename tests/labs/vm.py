@@ -94,7 +94,11 @@ done
 
 def missing() -> str | None:
     """Why the lab cannot run here, or None."""
-    for command, package in (("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static"), ("cpio", "cpio")):
+    for command, package in (
+        ("qemu-system-x86_64", "qemu-system-x86"),
+        ("busybox", "busybox-static"),
+        ("cpio", "cpio"),
+    ):
         if shutil.which(command) is None:
             return f"{command} is not installed (apt-get install {package})"
     if kernel() is None:

@@ -1,0 +1,88 @@
+"""The kernel lab: facts of the machine, and the live tests run inside it, one boot for all."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.labs.vm import ROOT, Lab, missing, running
+
+pytestmark = [pytest.mark.lab_vm, pytest.mark.timeout(3000)]
+
+GUEST_TESTS = "tests/live"
+
+
+@pytest.fixture(scope="module")
+def lab() -> Iterator[Lab]:
+    reason = missing()
+    if reason:
+        pytest.skip(f"kernel lab: {reason}")
+    with running("two-nodes") as made:
+        print(f"\nkernel lab: Linux {(made.share / 'up').read_text().strip()}, up after {made.started_s:.0f} s")
+        yield made
+
+
+def test_the_lab_is_the_machine_we_want(lab: Lab) -> None:
+    code, text = lab.run(
+        "cat /sys/fs/cgroup/cgroup.controllers; cat /sys/devices/system/node/online;"
+        "cat /sys/devices/system/cpu/cpu0/topology/thread_siblings_list; cat /proc/pressure/cpu; nproc"
+    )
+    assert code == 0, text
+    for word in ("cpuset cpu io memory", "0-1", "some avg10", "8"):
+        assert word in text
+
+
+def test_the_topology_is_read_as_the_kernel_has_it(lab: Lab) -> None:
+    code, text = lab.run(
+        ".venv/bin/python -c 'from koordlet.kernel.host import Host\n"
+        "from koordlet.kernel.topology import read_topology\n"
+        't = read_topology(Host.preset("host"))\n'
+        "print([(c.id, c.core, c.socket, c.node) for c in t.cpus], [(n.id, str(n.cpus)) for n in t.nodes])'"
+    )
+    assert code == 0, text
+    assert "[(0, 0, 0, 0), (1, 0, 0, 0), (2, 1, 0, 0), (3, 1, 0, 0), (4, 2, 1, 1)" in text
+    assert "[(0, '0-3'), (1, '4-7')]" in text
+
+
+def test_live_tests_pass_in_the_guest(lab: Lab) -> None:
+    """Everything marked `live` runs again on cgroup v2 with eight CPUs; the guest's report comes back to the host."""
+    chosen = os.environ.get("GUEST_K", "")
+    code, text = lab.run(
+        f".venv/bin/python -m pytest {GUEST_TESTS} -m live -p no:cacheprovider -v --no-header "
+        f"--junitxml=/run/lab/report.xml {f'-k {chosen!r}' if chosen else ''}",
+        timeout_s=2400,
+        follow=True,
+    )
+    assert (lab.share / "report.xml").exists(), text[-3000:]
+    report = ElementTree.fromstring((lab.share / "report.xml").read_text())
+    suite = report.find("testsuite")
+    assert suite is not None
+    print(f"in the guest: {dict(suite.attrib)}")
+    assert code == 0, re.sub(r"\x1b\[[0-9;]*m", "", text[-6000:])
+    assert int(suite.attrib["tests"]) - int(suite.attrib["skipped"]) >= 8
+
+
+@pytest.mark.parametrize(
+    ("variant", "nodes"),
+    [("one-node", "[(0, '0-3')]"), ("memory-node", "[(0, '0-3'), (1, '')]"), ("no-psi", "[(0, '0-3'), (1, '4-7')]")],
+)
+def test_the_agent_looks_at_other_machines(variant: str, nodes: str) -> None:
+    reason = missing()
+    if reason:
+        pytest.skip(f"kernel lab: {reason}")
+    with running(variant) as lab:
+        code, text = lab.run(
+            f"cd {ROOT}; .venv/bin/python -c 'from koordlet.kernel.host import Host\n"
+            "from koordlet.kernel.topology import read_topology\n"
+            't = read_topology(Host.preset("host")); print([(n.id, str(n.cpus)) for n in t.nodes])\n'
+            "' && .venv/bin/koordlet check --output json"
+        )
+        assert code == 0, text
+        assert nodes in text
+        psi = re.search(r'"name": "psi.node",\s+"level": "(\w+)"', text)
+        assert psi is not None, text
+        assert psi.group(1) == ("unsupported" if variant == "no-psi" else "native")
