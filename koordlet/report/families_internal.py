@@ -1,0 +1,120 @@
+"""Families about the agent itself and the node (spec/api 4.4, internal registry, and our own)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import Final
+
+from koordlet.model.status import HeldState, Snapshot, WorkloadUsage
+from koordlet.model.view import Reading, Usage
+from koordlet.report.families import Families
+
+FRESH_INTERVALS: Final = 10
+"""A reading older than this many intervals gives no sample."""
+
+_NODE_GAUGES: Final = {
+    "be_suppress_cpu_cores": "CPU granted to best-effort work, cores.",
+    "be_suppress_ls_used_cpu_cores": "CPU used by everything but best-effort work, cores.",
+    "be_suppress_be_used_cpu_cores": "CPU used by best-effort work, cores.",
+    "container_scaled_cfs_burst_us": "Burst set for a container, microseconds.",
+    "container_scaled_cfs_quota_us": "Quota set for a container, microseconds.",
+    "cpuset_share_pool_cpu_cores": "CPUs in the shared pool.",
+    "cpuset_be_share_pool_cpu_cores": "CPUs in the best-effort shared pool.",
+}
+"""Gauges that strategies emit and whose label list starts with `node`; others keep their labels as they are."""
+
+
+def fresh(reading: Reading | None, snapshot: Snapshot) -> Reading | None:
+    """The reading, unless it is old by the view's clock."""
+    view = snapshot.view
+    if reading is None or reading.age_s(view.now_s) > FRESH_INTERVALS * view.interval_s:
+        return None
+    return reading
+
+
+def internal_families(
+    families: Families, snapshot: Snapshot | None, workloads: Callable[[], Iterable[WorkloadUsage]]
+) -> None:
+    if snapshot is None:
+        return
+    _node(families, snapshot)
+    _strategies(families, snapshot)
+    _host_apps(families, snapshot, workloads)
+    _loop(families, snapshot)
+    _knobs(families, snapshot)
+    for row in snapshot.view.support.table.values():
+        families.gauge("capability", "What this machine can do; 1 per row.", 1, name=row.name, level=row.level)
+
+
+def _node(families: Families, snapshot: Snapshot) -> None:
+    usage = snapshot.view.usage
+    cpu, memory = fresh(usage.node_mcpu, snapshot), fresh(usage.node_memory_bytes, snapshot)
+    if cpu:
+        families.node_gauge("node_used_cpu_cores", "CPU used on the node, cores.", cpu.value / 1000)
+    if memory:
+        about = "Memory used on the node without page cache, bytes."
+        families.node_gauge("node_used_memory_bytes", about, memory.value)
+    about = "Age of each reading at the last tick, seconds."
+    for column in fields(Usage):
+        reading: Reading | None = getattr(usage, column.name)
+        if reading is not None:
+            age_s = max(0.0, reading.age_s(snapshot.view.now_s))
+            families.gauge("reading_age_seconds", about, round(age_s, 3), reading=column.name)
+
+
+def _strategies(families: Families, snapshot: Snapshot) -> None:
+    for outcome in snapshot.outcomes.values():
+        for name, labels, value in outcome.gauges:
+            if name in _NODE_GAUGES:
+                pairs = {key: text for key, text in labels if key != "node"}
+                families.node_gauge(name, _NODE_GAUGES[name], value, **pairs)
+            else:
+                families.gauge(name, name.replace("_", " "), value, **dict(labels))
+    about = "1 while a strategy raises; its previous decisions stay."
+    for name in sorted({*snapshot.outcomes, *snapshot.stats.strategy_errors}):
+        families.gauge("strategy_failing", about, float(name in snapshot.stats.strategy_errors), strategy=name)
+
+
+def _host_apps(families: Families, snapshot: Snapshot, workloads: Callable[[], Iterable[WorkloadUsage]]) -> None:
+    apps = {app.name: app for app in snapshot.view.host_apps}
+    if not apps:
+        return
+    about = "Usage of a host application: cpu in cores, memory in bytes."
+    for row in workloads():
+        app = apps.get(row.name) if row.pod is None else None
+        if app is None:
+            continue
+        for resource, reading, unit in (("cpu", row.cpu_mcpu, 1000), ("memory", row.memory_bytes, 1)):
+            if found := fresh(reading, snapshot):
+                families.node_gauge(
+                    "host_application_resource_usage",
+                    about,
+                    found.value / unit,
+                    host_application_name=app.name,
+                    resource=resource,
+                    priority_class=app.priority_class,
+                    qos=app.qos or "",
+                )
+
+
+def _loop(families: Families, snapshot: Snapshot) -> None:
+    stats = snapshot.stats
+    families.counter("ticks", "Rounds of the control loop.", stats.ticks)
+    families.counter("tick_overruns", "Rounds that started late by more than one interval.", stats.overruns)
+    families.gauge("tick_duration_milliseconds", "Time that the last round took.", round(stats.last_ms, 3))
+    families.gauge("last_tick_time", "Wall clock of the last round, seconds.", snapshot.wall_s)
+    families.counter("sentinel_fires", "Times that the sentinel woke the loop between two rounds.", stats.surges)
+    families.gauge("observe_mode", "1 while nothing is written (--observe).", float(snapshot.observe))
+    families.gauge("degraded", "Number of reasons why the agent is degraded.", len(snapshot.degraded))
+    families.gauge("pods", "Known workloads.", len(snapshot.view.pods.pods))
+
+
+def _knobs(families: Families, snapshot: Snapshot) -> None:
+    about = "Kernel values wanted by a strategy, by its name and what became of them."
+    book = Counter((held.owner, held.state) for held in snapshot.apply.held)
+    for (owner, state), count in sorted(book.items()):
+        families.gauge("knobs", about, count, owner=owner, state=state)
+    failing = sum(held.state is HeldState.FAILED for held in snapshot.apply.held)
+    families.gauge("knobs_failing", "Kernel values that are refused at present.", failing)

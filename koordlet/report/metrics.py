@@ -1,0 +1,160 @@
+"""Prometheus exposition: a collector over the last `Snapshot` (spec/api 4.4). No object is made per tick.
+
+Two registries as the reference has them: internal (the agent about itself) and external (workloads); /metrics is
+both. Every name gets the prefix `koordlet_`. Series whose label list starts with `node` carry the node's name and
+are left out until it is known. Readings older than ten intervals are left out: absent is better than old.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import Enum
+from functools import cache
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics
+from prometheus_client.core import Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from koordlet.model.status import Snapshot, WorkloadUsage
+from koordlet.report.families import PREFIX, Families
+from koordlet.report.families_external import external_families
+from koordlet.report.families_internal import internal_families
+
+_BUCKETS_MS: Final = tuple(0.01 * 4**k for k in range(8))
+_COUNTERS_WITHOUT_SUFFIX: Final = tuple(
+    f"{PREFIX}collect_node_{subject}_status".encode() for subject in ("cpu_info", "numa_info", "local_storage_info")
+)
+"""compat: the reference names these counters without `_total` in the text format."""
+
+
+class Which(Enum):
+    ALL = "all"
+    INTERNAL = "internal"
+    EXTERNAL = "external"
+
+
+class Metrics:
+    """The registry. All methods may be called from any thread.
+
+    snapshot/workloads: asked at each scrape. extra: flat figures of other rooms, name without prefix -> value;
+    a name ending in `_total` is a counter, any other a gauge; `name{label=value}` gives a label.
+    start_time_s: wall clock of the start, None leaves start_time out.
+    version: for build_info. process: add the process_* families.
+    """
+
+    def __init__(
+        self,
+        snapshot: Callable[[], Snapshot | None],
+        workloads: Callable[[], Iterable[WorkloadUsage]] = tuple,
+        extra: Callable[[], Mapping[str, float]] = dict,
+        *,
+        start_time_s: float | None = None,
+        version: str = "",
+        process: bool = True,
+    ) -> None:
+        disable_created_metrics()  # type: ignore[no-untyped-call]  # the reference has no *_created series
+        self._snapshot = snapshot
+        self._workloads = workloads
+        self._extra = extra
+        self._start_time_s = start_time_s
+        self._version = version
+        self._counts = Counts()
+        self._internal = CollectorRegistry(auto_describe=False)
+        self._updates = Histogram(
+            f"{PREFIX}resource_update_duration_milliseconds",
+            "Time to write one resource, by kind of resource and result.",
+            ("type", "status"),
+            buckets=_BUCKETS_MS,
+            registry=self._internal,
+        )
+        if process:
+            ProcessCollector(registry=self._internal)
+
+    def observe_update(self, ms: float, type: str = "cgroup", status: str = "success") -> None:
+        """One write. type: cgroup, default or resctrl-schema; status: success or failed."""
+        self._updates.labels(type, status).observe(ms)
+        if status != "success":
+            self._counts.add("knob_write_failures", (("type", type),))
+
+    def count_collect(self, subject: str, ok: bool) -> None:
+        """One collection of node facts. subject: cpu_info, numa_info or local_storage_info."""
+        self._counts.add(f"collect_node_{subject}_status", (("status", "succeeded" if ok else "failed"),))
+
+    def count_source_error(self, source: str) -> None:
+        """A source of workloads or policy did not answer, or answered rubbish."""
+        self._counts.add("source_errors", (("source", source),))
+
+    def count_policy_reload_failed(self) -> None:
+        self._counts.add("policy_reload_failed", ())
+
+    def exposition(self, accept: str = "", which: Which = Which.ALL) -> tuple[bytes, str]:
+        """(body, content type): the text format, or OpenMetrics when `accept` asks for it."""
+        encoder, content_type = choose_encoder(accept)
+        body = encoder(_Chain(self._families(which)))
+        if not content_type.startswith("application/openmetrics-text"):
+            for name in _COUNTERS_WITHOUT_SUFFIX:
+                body = body.replace(name + b"_total", name)
+        return body, content_type
+
+    def _families(self, which: Which) -> Iterator[Metric]:
+        snapshot = self._snapshot()
+        workloads = cache(lambda: tuple(self._workloads()))
+        if which is not Which.EXTERNAL:
+            families = Families(snapshot.view.node.name if snapshot else "")
+            families.gauge("build_info", "Version of the agent.", 1, version=self._version)
+            if self._start_time_s is not None:
+                families.node_gauge("start_time", "Wall clock of the agent's start, seconds.", self._start_time_s)
+            self._counts.into(families)
+            internal_families(families, snapshot, workloads)
+            for key, value in self._extra().items():
+                families.flat(key, value)
+            yield from families
+            yield from self._internal.collect()
+        if which is not Which.INTERNAL and snapshot is not None:
+            families = Families(snapshot.view.node.name)
+            external_families(families, snapshot, workloads)
+            yield from families
+
+
+class Counts:
+    """Counters of rare events, by name and labels."""
+
+    _ABOUT: Final = {
+        "collect_node_cpu_info_status": "Reads of the node's CPU list, by result.",
+        "collect_node_numa_info_status": "Reads of the node's NUMA list, by result.",
+        "collect_node_local_storage_info_status": "Reads of the node's block devices, by result.",
+        "knob_write_failures": "Writes that the kernel refused.",
+        "source_errors": "Failed reads of a source of workloads.",
+        "policy_reload_failed": "Policy files or objects that were refused; the previous policy stayed.",
+    }
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._values: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {
+            ("policy_reload_failed", ()): 0.0,
+            ("knob_write_failures", (("type", "cgroup"),)): 0.0,
+        }
+
+    def add(self, name: str, labels: tuple[tuple[str, str], ...]) -> None:
+        with self._lock:
+            self._values[name, labels] = self._values.get((name, labels), 0.0) + 1
+
+    def into(self, families: Families) -> None:
+        with self._lock:
+            values = sorted(self._values.items())
+        for (name, labels), value in values:
+            put = families.node_counter if name.startswith("collect_node_") else families.counter
+            put(name, self._ABOUT[name], value, **dict(labels))
+
+
+class _Chain(Collector):
+    """What an encoder asks for its families."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._all = families
+
+    def collect(self) -> Iterable[Metric]:
+        return self._all
