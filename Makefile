@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.built
 SOURCES := $(wildcard native/*.c native/*.h native/build.py) setup.py pyproject.toml
-DEV := pytest pytest-xdist pytest-timeout hypothesis coverage ruff mypy import-linter clang-format clang-tidy \
+DEV := pytest pytest-xdist pytest-timeout hypothesis coverage pytest-cov ruff mypy import-linter clang-format clang-tidy \
        types-psutil types-cffi types-PyYAML
 
 .PHONY: help build dev run demo test test-lab lint format bench proto check-native lab-vm install-systemd clean
@@ -40,7 +40,9 @@ demo: build ## what protects an online service from batch work on this machine (
 	@$(BIN)/koordlet demo
 
 test: dev ## everything that needs no lab: unit, worked, property, closed loop, live cgroups when root
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile -m "not live and not live_v1 and not lab_vm and not guest"
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile --cov=koordlet --cov-branch --cov-report=json --cov-report= \
+	  -m "not live and not live_v1 and not lab_vm and not guest"
+	@$(BIN)/python .ci/floors.py
 	@$(BIN)/python -m pytest -q -m "live or live_v1"
 
 test-lab: dev ## tests against the real parts: a VM with cgroup v2 and two NUMA nodes
@@ -68,11 +70,6 @@ format: dev ## let the formatters have their way
 bench: build ## cost of a tick as a ratio to a C loop, reaction, protection (root, quiet machine, several minutes)
 	@$(BIN)/python bench/tick.py
 	@$(BIN)/python bench/reaction.py
-
-coverage: dev ## branch coverage with the floors of .ci/floors
-	@$(BIN)/coverage erase
-	@$(BIN)/coverage run -m pytest -q -m "not lab_vm and not guest"
-	@$(BIN)/coverage combine -q && $(BIN)/python .ci/floors.py
 
 proto: ## regenerate the wire messages (none yet)
 	@echo "no protocol messages yet"

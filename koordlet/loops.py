@@ -63,7 +63,8 @@ class Apply(Protocol):
 
 
 class AnyStrategy(Protocol):
-    name: str
+    @property
+    def name(self) -> str: ...
 
     def initial(self) -> Any: ...
     def decide(self, view: NodeView, policy: Policy, state: Any, now_s: float) -> Outcome[Any]: ...
@@ -187,6 +188,8 @@ class Engine:
 
     def _poll(self, now_s: float) -> PodSet:
         answers = [source.poll(now_s) for source in self.parts.sources]
+        if not answers:
+            return PodSet(at_s=now_s)  # nobody is asked: no workload is a valid state, and known now
         if len(answers) == 1:
             return answers[0]
         revision = sum(answer.revision for answer in answers)

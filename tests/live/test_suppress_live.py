@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 
 import pytest
@@ -42,7 +43,7 @@ def test_an_online_burst_shrinks_the_quota_and_it_grows_back_slowly(node: Node) 
         values = [v for _, v in seen]
         assert min(values) >= FLOOR_US
         assert max(values[1:]) > min(values), "it never grew back"
-        for (t0, a), (t1, b) in zip(seen, seen[1:], strict=False):
+        for (t0, a), (t1, b) in itertools.pairwise(seen):
             assert b - a <= 0.1 * NODE_US + 1, f"grew by {b - a} us in one step: {seen}"
             if b > a and seen.index((t1, b)) > 1:
                 assert t1 - t0 > 0.5, f"grew twice within a tick: {seen}"
