@@ -114,7 +114,7 @@ KNOBS: Final[dict[Knob, KnobRow]] = {
         restore="recorded bytes; an empty v2 file is written back as an empty line",
     ),
     Knob.MEMORY_LIMIT: KnobRow(
-        "memory", "memory.limit_in_bytes", "memory.max", Unit.BYTES_LIMIT, PAGE_BYTES,
+        "memory", "memory.limit_in_bytes", "memory.max", Unit.BYTES_LIMIT, PAGE_BYTES, V1_UNLIMITED_BYTES - 1,
         hierarchy=Hierarchy.CHILD_WITHIN_PARENT,
     ),
     Knob.MEMORY_MIN: KnobRow(
@@ -126,8 +126,8 @@ KNOBS: Final[dict[Knob, KnobRow]] = {
         needs="cgroup v2 (on v1 an Anolis kernel)",
     ),
     Knob.MEMORY_HIGH: KnobRow(
-        "memory", "memory.high", "memory.high", Unit.BYTES_LIMIT, hierarchy=Hierarchy.CHILD_WITHIN_PARENT,
-        needs="cgroup v2 (on v1 an Anolis kernel)",
+        "memory", "memory.high", "memory.high", Unit.BYTES_LIMIT, 0, V1_UNLIMITED_BYTES - 1,
+        Hierarchy.CHILD_WITHIN_PARENT, needs="cgroup v2 (on v1 an Anolis kernel)",
     ),
     Knob.MEMORY_OOM_GROUP: KnobRow(
         "memory", "memory.oom.group", "memory.oom.group", Unit.INTEGER, 0, 1,

@@ -50,7 +50,7 @@ def parse_cpu_manager_state(text: str, online: CpuSet) -> KubeletCpus:
         raise KernelFileError(_NAME, f"no JSON: {error}", text) from None
     if not isinstance(state, dict) or not isinstance(state.get("policyName"), str):
         raise KernelFileError(_NAME, "no policyName", text)
-    entries = state.get("entries") or {}
+    entries = {} if state.get("entries") is None else state["entries"]
     if not isinstance(entries, dict):
         raise KernelFileError(_NAME, "entries is no object", text)
     pods: dict[str, CpuSet] = {}
