@@ -69,7 +69,8 @@ def node_psi_path(host: Host, resource: Resource) -> Path:
 def cgroup_psi_path(host: Host, target: str, resource: Resource) -> Path | None:
     """A cgroup's pressure file, None where it has none.
 
-    v2: in the cgroup. v1: Anolis kernels keep it in the cpuacct hierarchy, hybrid hosts below `unified/`.
+    v2: in the cgroup. v1: Anolis kernels keep it in the cpuacct hierarchy; hybrid hosts have it below `unified/`,
+    where it counts only the processes that were put into that hierarchy too (systemd does, runtimes may not).
     """
     name = f"{resource}.pressure"
     candidates = [host.unified_dir(target)]

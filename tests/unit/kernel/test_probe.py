@@ -1,4 +1,5 @@
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -18,8 +19,8 @@ BE_V2 = "kubepods.slice/kubepods-besteffort.slice"
 
 @pytest.mark.parametrize("shape", [v1_two_sockets_ht, v2_one_socket, v2_no_psi])
 @pytest.mark.parametrize("be_dir", [None, BE_V2, "not/there"])
-def test_every_knob_and_signal_has_a_row(tmp_path: Path, shape: object, be_dir: str | None) -> None:
-    support = probe(shape(tmp_path).host, be_dir)  # type: ignore[operator]
+def test_every_knob_and_signal_has_a_row(tmp_path: Path, shape: Callable[[Path], HostTree], be_dir: str | None) -> None:
+    support = probe(shape(tmp_path).host, be_dir)
     assert set(support.table) == {str(knob) for knob in Knob} | SIGNALS
     for name, row in support.table.items():
         assert (row.name, bool(row.reason)) == (name, True)
