@@ -1,0 +1,69 @@
+"""Reading one YAML or JSON document, bounded, from a file or an annotation."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from koordlet.config.errors import PolicyError
+
+MAX_BYTES: Final = 1 << 20
+MAX_DEPTH: Final = 64
+MAX_ANNOTATION_CHARS: Final = 64 << 10
+"""An annotation's JSON; the API server allows 256 KiB for all annotations of an object together."""
+
+
+def read_document(path: Path) -> object:
+    """The document in a file: JSON for `*.json`, YAML otherwise.
+
+    Raises OSError, and PolicyError when the file is too large, cannot be parsed or is empty. An empty file is
+    refused because that is what a half-finished save looks like; to go back to the defaults, delete the file.
+    """
+    with path.open("rb") as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise PolicyError(str(path), "", f"{len(data)} bytes or more", f"at most {MAX_BYTES} bytes")
+    parsed = _json(data, str(path)) if path.suffix == ".json" else _yaml(data, str(path))
+    if parsed is None:
+        raise PolicyError(str(path), "", None, "a document; delete the file to go back to the defaults")
+    return parsed
+
+
+def read_annotation(key: str, text: str) -> object:
+    """The JSON in an annotation. Raises PolicyError."""
+    if len(text) > MAX_ANNOTATION_CHARS:
+        raise PolicyError(key, "", f"{len(text)} characters", f"at most {MAX_ANNOTATION_CHARS}")
+    return _json(text.encode("utf-8", "surrogatepass"), key)
+
+
+def _json(data: bytes, file: str) -> object:
+    try:
+        return msgspec.json.decode(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise PolicyError(file, "", data[:40].decode("utf-8", "replace"), f"valid JSON ({error})") from error
+
+
+def _yaml(data: bytes, file: str) -> object:
+    import yaml  # 0.9 MB, needed only where somebody wrote YAML
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    try:
+        depth = 0
+        # One pass over the events first: the loader recurses per level, and aliases grow without bound.
+        for event in yaml.parse(data, Loader=loader):
+            if isinstance(event, yaml.AliasEvent):
+                raise PolicyError(file, "", f"alias {event.anchor}", "YAML without aliases")
+            if getattr(event, "tag", None) is not None:
+                raise PolicyError(file, "", event.tag, "YAML without tags")
+            if isinstance(event, yaml.CollectionStartEvent):
+                depth += 1
+                if depth > MAX_DEPTH:
+                    raise PolicyError(file, "", f"depth {depth}", f"at most {MAX_DEPTH} levels")
+            elif isinstance(event, yaml.CollectionEndEvent):
+                depth -= 1
+        return yaml.load(data, Loader=loader)  # a SafeLoader
+    except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
+        where = " ".join(str(error).split())[:200]
+        raise PolicyError(file, "", data[:40].decode("utf-8", "replace"), f"valid YAML ({where})") from error

@@ -1,0 +1,291 @@
+"""The command line, in Go's flag syntax, so that the reference's DaemonSet arguments work unchanged (spec/api 4.1)."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import os
+import textwrap
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from koordlet.config.errors import UsageError
+from koordlet.config.flagtable import FLAGS, Flag, Kind, Status
+from koordlet.config.gates import Gates, parse_gates
+from koordlet.config.gosyntax import parse_bool, parse_duration_ns, parse_int
+
+
+class HelpRequested(Exception):  # noqa: N818 - not an error
+    """`-h`, `-help`: print help_text and end with 0."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The flags in use. Empty paths are "not given". given: names of all flags on the command line.
+
+    warnings: one per flag whose feature is not there yet, and what else the operator should know.
+    """
+
+    standalone: bool
+    host_mode: bool
+    node_name: str
+    gates: Gates
+    audit: bool
+    pods: str
+    workloads: Path | None
+    policy: Path | None
+    node: Path | None
+    cgroup_root: str
+    cgroup_driver: str
+    observe: bool
+    identity: bool
+    idle_on_be_pods: bool
+    state_dir: Path
+    run_dir: Path
+    restore_on_exit: bool
+    stale_floor_percent: int
+    log_format: str
+    log_level: int
+    addr: str
+    cgroup_root_dir: Path
+    sys_root_dir: Path
+    sys_fs_root_dir: Path
+    proc_root_dir: Path
+    var_run_root_dir: Path
+    run_root_dir: Path
+    var_lib_kubelet_dir: Path
+    kubelet_sync_interval_s: float
+    kubelet_sync_timeout_s: float
+    collect_res_used_interval_s: float
+    collect_node_cpu_info_interval_s: float
+    cpu_suppress_interval_s: float
+    resource_force_update_s: float
+    audit_log_dir: Path
+    audit_verbose: int
+    audit_max_disk_space_bytes: int
+    given: frozenset[str] = frozenset()
+    warnings: tuple[str, ...] = ()
+
+
+def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
+    """Flags of a command line (without the program's name) and an environment.
+
+    Environment: NODE_NAME, and agent_mode=hostMode for host paths. Raises UsageError and HelpRequested.
+    """
+    given = _split(argv)
+    standalone = _standalone(given, env)
+    host_mode = standalone or env.get("agent_mode") == "hostMode"
+    if not standalone and not env.get("NODE_NAME"):
+        raise UsageError("environment variable NODE_NAME is empty; without a cluster use --mode standalone")
+    mode = "standalone" if standalone else "host" if host_mode else "daemonset"
+    read = _Values({flag.name: _value(flag, given, mode) for flag in FLAGS})
+    gates = parse_gates(read.text("feature-gates"))
+    pods = read.text("pods")
+    if not pods and read.switch("kubelet-insecure-tls"):
+        pods = f"http://127.0.0.1:{read.number('kubelet-read-only-port')}/pods/"
+    return Flags(
+        standalone=standalone,
+        host_mode=host_mode,
+        node_name=env.get("NODE_NAME") or os.uname().nodename,
+        gates=gates,
+        audit=standalone or "AuditEvents" in gates.enabled,
+        pods=pods,
+        workloads=read.path_or_none("workloads"),
+        policy=read.path_or_none("policy"),
+        node=read.path_or_none("node"),
+        cgroup_root=read.text("cgroup-root"),
+        cgroup_driver=read.text("cgroup-driver"),
+        observe=read.switch("observe"),
+        identity=read.switch("identity"),
+        idle_on_be_pods=read.switch("idle-on-be-pods"),
+        state_dir=read.path("state-dir"),
+        run_dir=read.path("run-dir"),
+        restore_on_exit=read.text("restore-on-exit") == "restore",
+        stale_floor_percent=read.number("stale-floor-percent", high=100),
+        log_format=read.text("log-format"),
+        log_level=read.number("v"),
+        addr=read.addr("addr"),
+        cgroup_root_dir=read.path("cgroup-root-dir"),
+        sys_root_dir=read.path("sys-root-dir"),
+        sys_fs_root_dir=read.path("sys-fs-root-dir"),
+        proc_root_dir=read.path("proc-root-dir"),
+        var_run_root_dir=read.path("var-run-root-dir"),
+        run_root_dir=read.path("run-root-dir"),
+        var_lib_kubelet_dir=read.path("var-lib-kubelet-dir"),
+        kubelet_sync_interval_s=read.seconds("kubelet-sync-interval"),
+        kubelet_sync_timeout_s=read.seconds("kubelet-sync-timeout"),
+        collect_res_used_interval_s=read.seconds("collect-res-used-interval"),
+        collect_node_cpu_info_interval_s=read.seconds("collect-node-cpu-info-interval"),
+        cpu_suppress_interval_s=float(read.number("cpu-suppress-interval-seconds")),
+        resource_force_update_s=float(read.number("resource-force-update-seconds")),
+        audit_log_dir=read.path("audit-log-dir"),
+        audit_verbose=read.number("audit-verbose"),
+        audit_max_disk_space_bytes=read.number("audit-max-disk-space-mb") * 1024 * 1024,
+        given=frozenset(given),
+        warnings=_warnings(given, gates),
+    )
+
+
+def help_text(env: Mapping[str, str]) -> str:
+    """All flags with their defaults in the mode that the environment selects."""
+    mode = "standalone" if not env.get("NODE_NAME") else "host" if env.get("agent_mode") == "hostMode" else "daemonset"
+    out = [
+        "Flags, with one or two dashes, as -flag=value or -flag value; booleans as -flag or -flag=false.",
+        f"Defaults are those of mode {mode}.",
+    ]
+    titles = {
+        Status.USED: "In use",
+        Status.ACCEPTED: "Accepted; the feature is not there yet",
+        Status.IGNORED: "Accepted without effect",
+    }
+    for status, title in titles.items():
+        out += ["", f"{title}:"]
+        for flag in sorted((flag for flag in FLAGS if flag.status is status), key=lambda flag: flag.name):
+            kind = "|".join(flag.choices) or flag.kind
+            out.append(f"  -{flag.name} {kind}  (default {flag.default_in(mode) or 'empty'})")
+            out.append(textwrap.fill(flag.help, 100, initial_indent="      ", subsequent_indent="      "))
+    return "\n".join(out) + "\n"
+
+
+def _split(argv: list[str]) -> dict[str, str]:
+    """name -> text of the flags given; the last one wins, maps are joined."""
+    given: dict[str, str] = {}
+    index = 0
+    while index < len(argv):
+        word = argv[index]
+        index += 1
+        if word == "--" and index == len(argv):
+            break
+        if not word.startswith("-") or word in ("-", "--"):
+            hint = "; a boolean's value needs '=', as in -flag=true" if word in ("true", "false", "0", "1") else ""
+            raise UsageError(f"unexpected argument {word[:80]!r}{hint}")
+        name, equals, text = word.removeprefix("-").removeprefix("-").partition("=")
+        if name in ("h", "help"):
+            raise HelpRequested
+        flag = _BY_NAME.get(name)
+        if flag is None:
+            near = difflib.get_close_matches(name, _BY_NAME, n=1)
+            raise UsageError(f"unknown flag -{name[:80]}" + (f", did you mean -{near[0]}?" if near else ""))
+        if not equals:
+            if flag.kind is Kind.BOOL:
+                text = "true"
+            elif index == len(argv):
+                raise UsageError(f"flag -{name} needs a value")
+            else:
+                text, index = argv[index], index + 1
+        _parsed(flag, text)
+        given[name] = f"{given[name]},{text}" if flag.kind is Kind.MAP and given.get(name) else text
+    return given
+
+
+def _standalone(given: dict[str, str], env: Mapping[str, str]) -> bool:
+    wanted = given.get("mode", "auto")
+    if wanted != "auto":
+        return wanted == "standalone"
+    return not env.get("NODE_NAME") and not any(_BY_NAME[name].k8s for name in given)
+
+
+_Value = bool | int | float | str
+
+
+def _value(flag: Flag, given: dict[str, str], mode: str) -> _Value:
+    return _parsed(flag, given.get(flag.name, flag.default_in(mode)))
+
+
+def _parsed(flag: Flag, text: str) -> _Value:
+    """The typed value; durations in seconds, maps as text. Raises UsageError."""
+    try:
+        value: _Value = text
+        if flag.kind is Kind.BOOL:
+            value = parse_bool(text)
+        elif flag.kind is Kind.INT:
+            value = parse_int(text)
+        elif flag.kind is Kind.DURATION:
+            value = parse_duration_ns(text) / 1e9
+        elif flag.kind is Kind.FLOAT:
+            value = _float(text)
+        elif flag.kind is Kind.MAP:
+            _check_map(text)
+        elif "\0" in text:
+            raise ValueError("a text without zero bytes")
+        if flag.choices and value not in flag.choices:
+            raise ValueError(" or ".join(flag.choices))
+        if flag.low is not None and isinstance(value, (int, float)) and value < flag.low:
+            unit = " s" if flag.kind is Kind.DURATION else ""
+            raise ValueError(f"at least {flag.low:g}{unit}")
+    except ValueError as error:
+        raise UsageError(f"flag -{flag.name}: {text[:80]!r} is not allowed, expected {error}") from error
+    return value
+
+
+def _float(text: str) -> float:
+    try:
+        value = float(text) if text.isascii() and "_" not in text and text == text.strip() else math.nan
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise ValueError("a finite number")
+    return value
+
+
+def _check_map(text: str) -> None:
+    for item in text.split(","):
+        name, equals, value = item.partition("=")
+        if item.strip() and (not equals or not name.strip()):
+            raise ValueError("name=true,name=false,...")
+        if equals:
+            parse_bool(value.strip())
+
+
+def _warnings(given: dict[str, str], gates: Gates) -> tuple[str, ...]:
+    later = [
+        f"flag -{name} is accepted, but its feature is not there yet"
+        for name in given
+        if _BY_NAME[name].status is Status.ACCEPTED
+    ]
+    return (*later, *gates.warnings)
+
+
+class _Values:
+    """Typed access to the values of the table."""
+
+    def __init__(self, values: dict[str, _Value]) -> None:
+        self._values = values
+
+    def text(self, name: str) -> str:
+        return str(self._values[name])
+
+    def switch(self, name: str) -> bool:
+        return self._values[name] is True
+
+    def number(self, name: str, high: int = 2**31 - 1) -> int:
+        value = int(self._values[name])
+        if value > high:
+            raise UsageError(f"flag -{name}: {value} is not allowed, expected at most {high}")
+        return value
+
+    def seconds(self, name: str) -> float:
+        return float(self._values[name])
+
+    def path(self, name: str) -> Path:
+        found = self.path_or_none(name)
+        if found is None:
+            raise UsageError(f"flag -{name}: empty, expected a path")
+        return found
+
+    def path_or_none(self, name: str) -> Path | None:
+        text = self.text(name)
+        return Path(text) if text else None
+
+    def addr(self, name: str) -> str:
+        text = self.text(name)
+        host, colon, port = text.rpartition(":")
+        bare = ":" in host and not host.startswith("[")
+        if not colon or bare or not (port.isascii() and port.isdigit() and int(port) <= 65535):
+            raise UsageError(f"flag -{name}: {text[:80]!r} is not allowed, expected host:port, [address]:port or :port")
+        return text
+
+
+_BY_NAME: Final = {flag.name: flag for flag in FLAGS}

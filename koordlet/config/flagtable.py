@@ -1,0 +1,204 @@
+"""Every command-line flag: the reference's own (spec/api 4.1) and ours. Data only."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+
+class Kind(StrEnum):
+    """How Go reads the value."""
+
+    BOOL = "bool"
+    INT = "int"
+    FLOAT = "float"
+    TEXT = "string"
+    DURATION = "duration"
+    MAP = "map"
+
+
+class Status(StrEnum):
+    USED = "used"
+    ACCEPTED = "accepted"  # its feature is not there yet; a warning when given
+    IGNORED = "ignored"  # no effect, and none is missing
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """default: text as typed on the command line; host, standalone: where those modes differ from it.
+
+    k8s: giving it means that a cluster is there. low: least value, in the flag's unit (seconds for durations).
+    choices: the only texts allowed.
+    """
+
+    name: str
+    kind: Kind
+    default: str
+    help: str
+    status: Status = Status.USED
+    host: str | None = None
+    standalone: str | None = None
+    k8s: bool = False
+    low: float | None = None
+    choices: tuple[str, ...] = ()
+
+    def default_in(self, mode: str) -> str:
+        """mode: daemonset, host or standalone (which is also a host mode)."""
+        if mode == "standalone" and self.standalone is not None:
+            return self.standalone
+        return self.default if mode == "daemonset" or self.host is None else self.host
+
+
+_B, _I, _F, _T, _D = Kind.BOOL, Kind.INT, Kind.FLOAT, Kind.TEXT, Kind.DURATION
+_LATER, _NONE = Status.ACCEPTED, Status.IGNORED
+_KLOG = "klog's; logs go to standard error as structured lines"
+
+FLAGS: Final = (
+    # Ours.
+    Flag("mode", _T, "auto", "auto: standalone unless NODE_NAME is set or a cluster flag is given",
+         choices=("auto", "k8s", "standalone")),
+    Flag("workloads", _T, "", "FILE|DIR of workload declarations (LocalWorkloadList)",
+         standalone="/etc/koordlet/local.d"),
+    Flag("policy", _T, "", "FILE with a NodeSLO object or its spec, YAML or JSON; followed while running",
+         standalone="/etc/koordlet/nodeslo.yaml"),
+    Flag("pods", _T, "", "FILE|URL of a kubelet's pod list, such as http://127.0.0.1:10255/pods/"),
+    Flag("node", _T, "", "FILE with node facts: annotations, capacity override, reserved",
+         standalone="/etc/koordlet/node.yaml"),
+    Flag("cgroup-root", _T, "/", "PATH below which the kubelet makes its cgroups (its cgroupRoot)"),
+    Flag("cgroup-driver", _T, "auto", "who names the kubelet's cgroups", choices=("auto", "systemd", "cgroupfs")),
+    Flag("observe", _B, "false", "measure and decide, but write nothing"),
+    Flag("identity", _B, "true", "give best-effort groups their low weight (cpu.idle or shares)"),
+    Flag("idle-on-be-pods", _B, "false", "cpu.idle on best-effort pods of a kubelet's tree too"),
+    Flag("state-dir", _T, "/var/lib/koordlet", "DIR of the restore journal"),
+    Flag("run-dir", _T, "/run/koordlet", "DIR of the command socket"),
+    Flag("restore-on-exit", _T, "restore", "what a clean stop does with written values", choices=("restore", "keep")),
+    Flag("stale-floor-percent", _I, "10", "percent of the node left to best effort when data is old and the policy "
+         "names no cpuSuppressMinPercent", low=0),
+    Flag("log-format", _T, "text", "log lines as text or JSON", choices=("text", "json")),
+    # HTTP and roots.
+    Flag("addr", _T, ":9316", "address of the HTTP server", standalone="127.0.0.1:9316"),
+    Flag("feature-gates", Kind.MAP, "", "name=true|false list; AllAlpha and AllBeta switch a whole stage"),
+    Flag("cgroup-root-dir", _T, "/host-cgroup/", "cgroup file system", host="/sys/fs/cgroup/"),
+    Flag("sys-root-dir", _T, "/host-sys/", "/sys", host="/sys/"),
+    Flag("sys-fs-root-dir", _T, "/host-sys-fs/", "/sys/fs", host="/sys/fs/"),
+    Flag("proc-root-dir", _T, "/proc/", "/proc"),
+    Flag("var-run-root-dir", _T, "/host-var-run/", "/var/run", host="/var/run/"),
+    Flag("run-root-dir", _T, "/host-run/", "/run", host="/run/"),
+    Flag("var-lib-kubelet-dir", _T, "/var/lib/kubelet/", "the kubelet's directory"),
+    # The kubelet.
+    Flag("kubelet-sync-interval", _D, "10s", "interval of asking for the pod list", k8s=True, low=0.2),
+    Flag("kubelet-sync-timeout", _D, "3s", "time-out of one answer", k8s=True, low=0.1),
+    Flag("kubelet-insecure-tls", _B, "false", "read pods from the plain read-only port of this host, unless --pods "
+         "is given", k8s=True),
+    Flag("kubelet-read-only-port", _I, "10255", "that port", k8s=True, low=1),
+    # Intervals.
+    Flag("collect-res-used-interval", _D, "1s", "sampling interval", low=0.1),
+    Flag("collect-node-cpu-info-interval", _D, "60s", "interval of reading the CPU topology again", low=1),
+    Flag("cpu-suppress-interval-seconds", _I, "1", "interval of the suppress loop", low=1),
+    Flag("resource-force-update-seconds", _I, "60", "a written value is read back and repaired after this", low=1),
+    # Audit.
+    Flag("audit-log-dir", _T, "/var/log/koordlet", "DIR of the audit log"),
+    Flag("audit-verbose", _I, "3", "level up to which events are kept, 0 keeps all", low=0),
+    Flag("audit-max-disk-space-mb", _I, "16", "size of all audit files together", low=1),
+    Flag("v", _I, "0", "log level: 4 and above is debug"),
+    # Accepted: the feature is not there yet.
+    Flag("kubeconfig", _T, "", "cluster access", _LATER, k8s=True),
+    Flag("kube-api-qps", _F, "20", "request rate to the API server", _LATER, k8s=True),
+    Flag("kube-api-burst", _I, "30", "request burst to the API server", _LATER, k8s=True),
+    Flag("kubelet-preferred-address-type", _T, "InternalIP", "kubelet's address", _LATER, k8s=True),
+    Flag("node-topology-sync-interval", _D, "3s", "interval of topology and device reports", _LATER, k8s=True),
+    Flag("disable-query-kubelet-config", _B, "false", "do not ask the kubelet for its configuration", _LATER,
+         k8s=True),
+    Flag("enable-node-metric-report", _B, "true", "report NodeMetric", _LATER, k8s=True),
+    Flag("enable-pod-taskids", _B, "false", "collect thread ids", _LATER),
+    Flag("only-evict-by-api", _B, "false", "evict through the API server", _LATER, k8s=True),
+    Flag("qos-extension-plugins", Kind.MAP, "", "gates of extension plugins", _LATER),
+    Flag("containerd-endpoint", _T, "", "container runtime socket", _LATER),
+    Flag("docker-endpoint", _T, "", "container runtime socket", _LATER),
+    Flag("pouch-endpoint", _T, "", "container runtime socket", _LATER),
+    Flag("default-runtime-type", _T, "containerd", "container runtime", _LATER),
+    Flag("hami-core-library-directory-path", _T, "/usr/local/vgpu/libvgpu.so", "GPU sharing library", _LATER),
+    Flag("pod-resources-proxy-path", _T, "/var/run/koordlet/pod-resources", "DIR of the proxy socket", _LATER,
+         k8s=True),
+    Flag("xpu-device-infos-dir", _T, "/var/run/koordlet/xpu-device-infos/", "DIR of device files", _LATER),
+    Flag("xpu-enforce-collect-from-device-infos", _B, "false", "device files only", _LATER),
+    Flag("collect-sys-metric-outdated-interval", _D, "10s", "age at which system usage is left out of reports", _LATER),
+    Flag("collect-node-storage-info-interval", _D, "1s", "interval of reading disks", _LATER),
+    Flag("cpi-collector-interval", _D, "60s", "interval of counting cycles per instruction", _LATER),
+    Flag("collect-cpi-timewindow", _D, "10s", "window of one count", _LATER),
+    Flag("psi-collector-interval", _D, "10s", "interval of reading pressure for reports", _LATER),
+    Flag("coldpage-collector-interval", _D, "5s", "interval of reading cold pages", _LATER),
+    Flag("enable-pagecache-collector", _B, "false", "collect page cache", _LATER),
+    Flag("enable-resctrl-collector", _B, "false", "collect cache occupancy and memory bandwidth", _LATER),
+    Flag("resctrl-collector-interval", _D, "10s", "its interval", _LATER),
+    Flag("reconcile-interval-seconds", _I, "1", "interval of the QoS reconcilers", _LATER),
+    Flag("cpu-evict-interval-seconds", _I, "1", "interval of CPU eviction", _LATER),
+    Flag("cpu-evict-cool-time-seconds", _I, "20", "pause after a CPU eviction", _LATER),
+    Flag("memory-evict-interval-seconds", _I, "1", "interval of memory eviction", _LATER),
+    Flag("memory-evict-cool-time-seconds", _I, "4", "pause after a memory eviction", _LATER),
+    Flag("runtime-hooks-network", _T, "unix", "network of the hook server", _LATER, k8s=True),
+    Flag("runtime-hooks-addr", _T, "/host-var-run-koordlet/koordlet.sock", "socket of the hook server", _LATER,
+         k8s=True),
+    Flag("runtime-hooks-host-endpoint", _T, "/var/run/koordlet/koordlet.sock", "the same, as the runtime sees it",
+         _LATER, k8s=True),
+    Flag("runtime-hooks-failure-policy", _T, "Ignore", "when a hook fails", _LATER, k8s=True,
+         choices=("Fail", "Ignore")),
+    Flag("runtime-hooks-plugin-failure-policy", _T, "Ignore", "when a hook plugin fails", _LATER, k8s=True,
+         choices=("Fail", "Ignore")),
+    Flag("runtime-hooks-config-path", _T, "/host-etc-hookserver/", "DIR of the proxy's configuration", _LATER,
+         host="/etc/runtime/hookserver.d", k8s=True),
+    Flag("runtime-hooks-disable-stages", _T, "", "comma list of stages", _LATER, k8s=True),
+    Flag("runtime-hooks-reconcile-interval", _D, "10s", "interval of the hooks' reconciler", _LATER, k8s=True),
+    Flag("disable-unset-cpu-quota", _B, "false", "keep the quota of pinned pods", _LATER, k8s=True),
+    Flag("enable-nri-runtime-hook", _B, "true", "hooks through NRI", _LATER, k8s=True),
+    Flag("runtime-hooks-nri-connect-timeout", _D, "6s", "NRI connection", _LATER, k8s=True),
+    Flag("runtime-hooks-nri-backoff-duration", _D, "1s", "NRI connection", _LATER, k8s=True),
+    Flag("runtime-hooks-nri-backoff-cap", _D, "4611686018427387903ns", "NRI connection", _LATER, k8s=True),
+    Flag("runtime-hooks-nri-backoff-steps", _I, "2147483647", "NRI connection", _LATER, k8s=True),
+    Flag("runtime-hooks-nri-backoff-factor", _F, "2", "NRI connection", _LATER, k8s=True),
+    Flag("runtime-hooks-nri-socket-path", _T, "nri/nri.sock", "below var-run-root-dir", _LATER, k8s=True),
+    Flag("runtime-hooks-nri-plugin-name", _T, "koordlet_nri", "NRI plugin name", _LATER, k8s=True),
+    Flag("runtime-hooks-nri-plugin-index", _T, "00", "NRI plugin index", _LATER, k8s=True),
+    Flag("prediction-checkpoint-filepath", _T, "/prediction-checkpoints", "DIR of prediction state", _LATER),
+    Flag("prediction-cold-start-duration", _D, "24h", "age at which a pod is predicted", _LATER),
+    Flag("prediction-safety-margin-percent", _I, "10", "margin on predicted peaks", _LATER),
+    Flag("prediction-memory-histogram-decay-halflife", _D, "24h", "memory of the predictor", _LATER),
+    Flag("prediction-cpu-histogram-decay-halflife", _D, "12h", "memory of the predictor", _LATER),
+    Flag("prediction-training-interval", _D, "1m", "interval of training", _LATER),
+    Flag("prediction-model-expiration-duration", _D, "30m", "life of an unused model", _LATER),
+    Flag("prediction-model-checkpoint-interval", _D, "10m", "interval of checkpoints", _LATER),
+    Flag("prediction-model-checkpoint-max-per-step", _I, "12", "checkpoints per step", _LATER),
+    Flag("audit-max-concurrent-readers", _I, "4", "readers of /events", _LATER),
+    Flag("audit-max-events-limit", _I, "2048", "events per page of /events", _LATER),
+    # Ignored.
+    Flag("enable-pprof", _B, "false", "Go profiles; there are none here", _NONE),
+    Flag("pprof-addr", _T, ":9317", "Go profiles; there are none here", _NONE),
+    Flag("configmap-name", _T, "koordlet-config", "unused in the reference too", _NONE),
+    Flag("configmap-namespace", _T, "koordinator-system", "unused in the reference too", _NONE),
+    Flag("report-interval", _D, "0", "unused in the reference too", _NONE),
+    Flag("metric-gc-interval-seconds", _I, "300", "samples live in rings of fixed size", _NONE),
+    Flag("metric-expire-seconds", _I, "1800", "samples live in rings of fixed size", _NONE),
+    Flag("tsdb-path", _T, "/metric-data/", "samples live in rings of fixed size", _NONE),
+    Flag("tsdb-retention-duration", _D, "12h", "samples live in rings of fixed size", _NONE),
+    Flag("tsdb-enable-prometheus-metric", _B, "true", "there is no TSDB", _NONE),
+    Flag("tsdb-stripe-size", _I, "16384", "there is no TSDB", _NONE),
+    Flag("tsdb-max-bytes", _I, "104857600", "there is no TSDB", _NONE),
+    Flag("tsdb-wal-segment-size", _I, "1048576", "there is no TSDB", _NONE),
+    Flag("tsdb-max-block-chunk-segment-size", _I, "5242880", "there is no TSDB", _NONE),
+    Flag("tsdb-min-block-duration", _D, "10m", "there is no TSDB", _NONE),
+    Flag("tsdb-max-block-duration", _D, "10m", "there is no TSDB", _NONE),
+    Flag("tsdb-head-chunks-write-buffer-size", _I, "1048576", "there is no TSDB", _NONE),
+    Flag("vmodule", _T, "", _KLOG, _NONE),
+    Flag("logtostderr", _B, "true", _KLOG, _NONE),
+    Flag("alsologtostderr", _B, "false", _KLOG, _NONE),
+    Flag("stderrthreshold", _T, "INFO", _KLOG, _NONE),
+    Flag("log_dir", _T, "", _KLOG, _NONE),
+    Flag("log_file", _T, "", _KLOG, _NONE),
+    Flag("log_file_max_size", _I, "1800", _KLOG, _NONE),
+    Flag("skip_headers", _B, "false", _KLOG, _NONE),
+    Flag("skip_log_headers", _B, "false", _KLOG, _NONE),
+    Flag("add_dir_header", _B, "false", _KLOG, _NONE),
+    Flag("one_output", _B, "false", _KLOG, _NONE),
+    Flag("log_backtrace_at", _T, "", _KLOG, _NONE),
+)  # fmt: skip
