@@ -4,8 +4,9 @@
  * microseconds); the callers from Python wait at most that long. epoll and timerfd are changed by whoever holds it.
  */
 #define _GNU_SOURCE /* memmem, pthread_setname_np, F_DUPFD_CLOEXEC */
-#include "parse.h"
 #include "sentinel.h"
+#include "io.h"
+#include "parse.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -16,7 +17,6 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/timerfd.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -103,26 +103,19 @@ int64_t kl_counter_parse(const char *text, int64_t length, int kind)
     return __builtin_mul_overflow(value, 1000, &value) ? -EINVAL : value;
 }
 
-static void close_fd(int *fd)
-{
-    if (*fd >= 0)
-        close(*fd);
-    *fd = -1;
-}
-
 /* The counter in ns; -ENODEV when its cgroup was removed (the descriptor is then closed and set to -1), else -errno. */
 static int64_t read_counter(struct kl_sentinel *s, int *fd, int kind)
 {
     if (*fd < 0)
         return -ENODEV;
     char text[READ_BYTES];
-    ssize_t got = pread(*fd, text, sizeof text, 0);
-    if (got < 0 && (errno == ENODEV || errno == ENOENT)) {
+    ssize_t got = kl_read_part(*fd, text, sizeof text);
+    if (got == -ENODEV || got == -ENOENT) {
         s->state.gone++;
-        close_fd(fd);
+        kl_close(fd);
         return -ENODEV;
     }
-    int64_t value = got < 0 ? -errno : kl_counter_parse(text, got, kind);
+    int64_t value = got < 0 ? got : kl_counter_parse(text, got, kind);
     if (value < 0)
         s->state.errors++;
     return value;
@@ -239,13 +232,6 @@ bool kl_sentinel_look(struct kl_sentinel *s, int64_t now_ns)
 
 /* ---- The thread ---- */
 
-static int64_t monotonic_ns(void)
-{
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 static uint64_t trigger_tag(uint32_t generation, int index)
 {
     return (uint64_t)generation << 8 | (uint64_t)(TAG_TRIGGER + index);
@@ -272,19 +258,15 @@ static void poll_triggers(struct kl_sentinel *s, bool on)
     s->triggers_polled = on;
 }
 
-/* True when the event is a reason to look. */
-static bool take_event(struct kl_sentinel *s, const struct epoll_event *event)
+/* True when the event is of a present trigger, thus a reason to look. */
+static bool take_trigger(struct kl_sentinel *s, const struct epoll_event *event)
 {
-    if (event->data.u64 == TAG_TIMER) {
-        uint64_t expirations;
-        return read(s->timer_fd, &expirations, sizeof expirations) > 0;
-    }
     for (int i = 0; i < s->sources.trigger_count; i++) {
         if (event->data.u64 != trigger_tag(s->generation, i) || s->sources.trigger_fds[i] < 0)
             continue;
         if (event->events & EPOLLERR) { /* cgroup removed: would be reported without end */
             epoll_ctl(s->epoll_fd, EPOLL_CTL_DEL, s->sources.trigger_fds[i], NULL);
-            close_fd(&s->sources.trigger_fds[i]);
+            kl_close(&s->sources.trigger_fds[i]);
             s->state.gone++;
             return false;
         }
@@ -292,6 +274,13 @@ static bool take_event(struct kl_sentinel *s, const struct epoll_event *event)
         return true;
     }
     return false; /* of sources that were replaced meanwhile */
+}
+
+/* True when the timer ran out, unless it was set anew meanwhile. */
+static bool take_timer(int timer_fd)
+{
+    uint64_t expirations;
+    return read(timer_fd, &expirations, sizeof expirations) > 0;
 }
 
 static void *run(void *argument)
@@ -302,19 +291,21 @@ static void *run(void *argument)
         int count = epoll_wait(s->epoll_fd, events, sizeof events / sizeof *events, -1);
         if (count < 0 && errno != EINTR)
             return NULL;
-        pthread_mutex_lock(&s->lock);
-        s->state.wakeups++;
-        bool stop = false;
         bool look = false;
         for (int i = 0; i < count; i++) {
-            stop |= events[i].data.u64 == TAG_STOP;
-            look |= take_event(s, &events[i]);
+            if (events[i].data.u64 == TAG_STOP)
+                return NULL;
+            if (events[i].data.u64 == TAG_TIMER)
+                look = take_timer(s->timer_fd);
         }
-        if (look && !stop)
-            look_locked(s, monotonic_ns());
+        pthread_mutex_lock(&s->lock);
+        s->state.wakeups++;
+        for (int i = 0; i < count; i++)
+            if (take_trigger(s, &events[i]))
+                look = true;
+        if (look)
+            look_locked(s, kl_clock_ns());
         pthread_mutex_unlock(&s->lock);
-        if (stop)
-            return NULL;
     }
 }
 
@@ -345,13 +336,13 @@ int kl_sentinel_start(struct kl_sentinel *s)
 
 static void close_sources(struct sources *sources)
 {
-    close_fd(&sources->root_fd);
+    kl_close(&sources->root_fd);
     for (int i = 0; i < sources->be_count; i++)
-        close_fd(&sources->be_fds[i]);
+        kl_close(&sources->be_fds[i]);
     for (int i = 0; i < sources->ls_count; i++)
-        close_fd(&sources->ls_fds[i]);
+        kl_close(&sources->ls_fds[i]);
     for (int i = 0; i < sources->trigger_count; i++)
-        close_fd(&sources->trigger_fds[i]);
+        kl_close(&sources->trigger_fds[i]);
 }
 
 static int dup_into(int fd, int *out)
@@ -420,7 +411,7 @@ int kl_sentinel_set_plan(struct kl_sentinel *s, const struct kl_sentinel_plan *p
     if (restart)
         restart_windows(s);
     poll_triggers(s, s->state.armed);
-    retime(s, monotonic_ns());
+    retime(s, kl_clock_ns());
     pthread_mutex_unlock(&s->lock);
     return 0;
 }
@@ -475,10 +466,10 @@ void kl_sentinel_destroy(struct kl_sentinel *s)
         pthread_join(s->thread, NULL);
     }
     close_sources(&s->sources);
-    close_fd(&s->epoll_fd);
-    close_fd(&s->timer_fd);
-    close_fd(&s->stop_fd);
-    close_fd(&s->fire_fd);
+    kl_close(&s->epoll_fd);
+    kl_close(&s->timer_fd);
+    kl_close(&s->stop_fd);
+    kl_close(&s->fire_fd);
     pthread_mutex_destroy(&s->lock);
     free(s);
 }

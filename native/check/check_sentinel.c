@@ -12,7 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { MS = 1000000, PERIOD_US = 20000, WINDOW_US = 40000 };
+#define MS INT64_C(1000000)
+enum { PERIOD_US = 20000, WINDOW_US = 40000 };
 
 static int64_t parse(const char *text, size_t length, int kind)
 {
@@ -133,33 +134,33 @@ static void fires_once_per_plan(void)
     struct kl_sentinel_state state;
     CHECK(!kl_sentinel_look(s, 0)); /* off: not even counted */
     CHECK(plan(s, 1000, -1) == 0);
-    for (int i = 0; i <= 10; i++) { /* BE takes all of 2 CPUs: no reason */
+    for (int64_t i = 0; i <= 10; i++) { /* BE takes all of 2 CPUs: no reason */
         put_usec(root, i * 40000);
         put_usec(be, i * 40000);
-        CHECK(!kl_sentinel_look(s, i * 20L * MS));
+        CHECK(!kl_sentinel_look(s, i * 20 * MS));
     }
     kl_sentinel_state_read(s, &state);
-    CHECK(state.nonbe_mcpu == 0 && state.nonbe_at_ns == 200L * MS && state.looks == 11 && state.timer_us == PERIOD_US);
+    CHECK(state.nonbe_mcpu == 0 && state.nonbe_at_ns == 200 * MS && state.looks == 11 && state.timer_us == PERIOD_US);
 
     put_usec(root, 440000); /* now non-BE takes 1.5 CPUs */
     put_usec(be, 410000);
-    CHECK(!kl_sentinel_look(s, 220L * MS)); /* 0.75 CPU over the window */
+    CHECK(!kl_sentinel_look(s, 220 * MS)); /* 0.75 CPU over the window */
     put_usec(root, 480000);
     put_usec(be, 420000);
-    CHECK(kl_sentinel_look(s, 240L * MS));
+    CHECK(kl_sentinel_look(s, 240 * MS));
     CHECK(drained(s) && !drained(s));
     kl_sentinel_state_read(s, &state);
     CHECK(state.nonbe_mcpu == 1500 && state.fires == 1 && !state.armed && state.timer_us == 10000);
 
     put_usec(root, 520000);
     put_usec(be, 430000);
-    CHECK(!kl_sentinel_look(s, 260L * MS)); /* disarmed, but it goes on measuring */
+    CHECK(!kl_sentinel_look(s, 260 * MS)); /* disarmed, but it goes on measuring */
     kl_sentinel_state_read(s, &state);
-    CHECK(state.nonbe_at_ns == 260L * MS);
+    CHECK(state.nonbe_at_ns == 260 * MS);
     CHECK(plan(s, 1000, -1) == 0);
     put_usec(root, 560000);
     put_usec(be, 440000);
-    CHECK(kl_sentinel_look(s, 280L * MS));
+    CHECK(kl_sentinel_look(s, 280 * MS));
     CHECK(plan(s, -1, -1) == 0);
     kl_sentinel_state_read(s, &state);
     CHECK(state.timer_us == 0 && !state.armed && state.fires == 2);
@@ -173,15 +174,15 @@ static void fires_on_pressure(void)
     int ls = counter_file();
     struct kl_sentinel *s = sentinel_on(-1, -1, ls);
     CHECK(plan(s, -1, 1000) == 0);
-    for (int i = 0; i <= 6; i++) { /* 5 % */
+    for (int64_t i = 0; i <= 6; i++) { /* 5 % */
         put_psi(ls, i * 1000);
-        CHECK(!kl_sentinel_look(s, i * 20L * MS));
+        CHECK(!kl_sentinel_look(s, i * 20 * MS));
     }
     put_psi(ls, 6000 + 10000);
-    CHECK(kl_sentinel_look(s, 140L * MS));
+    CHECK(kl_sentinel_look(s, 140 * MS));
     struct kl_sentinel_state state;
     kl_sentinel_state_read(s, &state);
-    CHECK(state.pressure_permyriad == 1400 && state.pressure_at_ns == 140L * MS && state.nonbe_mcpu == -1);
+    CHECK(state.pressure_permyriad == 1400 && state.pressure_at_ns == 140 * MS && state.nonbe_mcpu == -1);
     kl_sentinel_destroy(s);
     close(ls);
 }
@@ -193,9 +194,9 @@ static void unreadable_be_gives_no_reading(void)
     CHECK(pipe(pipe_fds) == 0);
     struct kl_sentinel *s = sentinel_on(root, pipe_fds[0], -1);
     CHECK(plan(s, 1, -1) == 0);
-    for (int i = 0; i < 10; i++) {
+    for (int64_t i = 0; i < 10; i++) {
         put_usec(root, i * 40000);
-        CHECK(!kl_sentinel_look(s, i * 20L * MS));
+        CHECK(!kl_sentinel_look(s, i * 20 * MS));
     }
     struct kl_sentinel_state state;
     kl_sentinel_state_read(s, &state);

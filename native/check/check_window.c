@@ -2,7 +2,7 @@
 #include "check.h"
 #include "sentinel.h"
 
-enum { MS = 1000000 };
+#define MS INT64_C(1000000)
 
 static bool growth_after(struct kl_window *w, int64_t at_ms, int64_t value, struct kl_growth *out)
 {
@@ -57,8 +57,8 @@ static void many_samples_keep_the_window(void)
     struct kl_window w;
     struct kl_growth g = {0};
     kl_window_reset(&w, 160 * MS);
-    for (int i = 0; i < 1000; i++)
-        growth_after(&w, 10 * i, 10 * (int64_t)i * MS, &g);
+    for (int64_t i = 0; i < 1000; i++)
+        growth_after(&w, 10 * i, 10 * i * MS, &g);
     CHECK(g.full && g.span_ns == 180 * MS && g.delta == 180 * MS);
 }
 
