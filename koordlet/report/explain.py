@@ -14,19 +14,7 @@ MAX_AUDIT_ROWS: Final = 20
 MAX_CANDIDATES: Final = 20
 _MOUNT: Final = "/sys/fs/cgroup/"
 _CONTROLLERS: Final = frozenset(
-    [
-        "cpu",
-        "cpuacct",
-        "cpu,cpuacct",
-        "cpuset",
-        "memory",
-        "blkio",
-        "freezer",
-        "pids",
-        "unified",
-        "net_cls",
-        "net_cls,net_prio",
-    ]
+    ("cpu", "cpuacct", "cpu,cpuacct", "cpuset", "memory", "blkio", "freezer", "pids", "unified", "systemd")
 )
 
 

@@ -1,0 +1,228 @@
+"""The two HTTP doors: TCP on -addr for scrapers and probes, a unix socket for the command on this machine.
+
+Bounded: 16 connections per door, 8 KiB of request head, 5 s for the whole head and 5 s for the whole reply, one GET
+per connection. Thin: a page is a function; this file only carries its answer. When all places are taken the
+connection that has been silent longest gives way, so idle or slow strangers cannot lock out a probe.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import socketserver
+import stat
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from koordlet.doors.request import Reply, RequestHandler, refuse
+
+log = structlog.get_logger(__name__)
+
+Page = Callable[[Mapping[str, str], str], Reply]
+
+MAX_CONNECTIONS: Final = 16
+SOCKET_MODE: Final = 0o660
+
+
+class DoorError(Exception):
+    """A door cannot be opened; the text names the flag to change."""
+
+
+class HttpDoor:
+    """Both doors.
+
+    addr: Go's form (":9316" all addresses, "127.0.0.1:9316", "[::1]:9316"), "" for no TCP door.
+    socket_path: "" for no unix door. public: path -> page on both, private: on the unix door instead of public.
+    Raises DoorError from `start`; then nothing is left open.
+    """
+
+    def __init__(
+        self, addr: str, socket_path: str, public: Mapping[str, Page], private: Mapping[str, Page] | None = None
+    ) -> None:
+        self._addr = addr
+        self._socket_path = socket_path
+        self._public = public
+        self._private = public if private is None else private
+        self._servers: list[_Server] = []
+
+    @property
+    def port(self) -> int | None:
+        """The TCP port in use (of interest after ":0")."""
+        for server in self._servers:
+            if server.address_family != socket.AF_UNIX:
+                return int(server.socket.getsockname()[1])
+        return None
+
+    def start(self) -> None:
+        try:
+            if self._socket_path:
+                self._servers.append(_open_unix(self._socket_path, self._private))
+            if self._addr:
+                self._servers.append(_open_tcp(self._addr, self._public))
+        except BaseException:
+            for server in self._servers:
+                server.server_close()
+            self._servers.clear()
+            raise
+        for server in self._servers:
+            threading.Thread(target=server.serve_forever, name=f"door-{server.label}", daemon=True).start()
+
+    def close(self) -> None:
+        """Stop answering; requests under way end with their own time limits. May be called twice."""
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
+        self._servers.clear()
+
+
+class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
+    """One listening socket; a daemon thread per connection, at most MAX_CONNECTIONS of them."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+    request_queue_size = 64
+
+    def __init__(self, family: int, address: object, pages: Mapping[str, Page], label: str) -> None:
+        self.address_family = family
+        self.pages = pages
+        self.label = label
+        self._inode = 0
+        self._lock = threading.Lock()
+        self._open: dict[socket.socket, bool] = {}  # in order of arrival; True while its request is still awaited
+        super().__init__(address, RequestHandler)  # type: ignore[arg-type]
+
+    def server_bind(self) -> None:
+        if self.address_family == socket.AF_INET6:
+            self.socket.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        if self.address_family == socket.AF_UNIX:
+            self.socket.bind(str(self.server_address))
+            os.chmod(str(self.server_address), SOCKET_MODE)  # before listen(): nobody is let in by the umask
+            self._inode = os.stat(str(self.server_address)).st_ino
+        else:
+            super().server_bind()
+
+    def server_close(self) -> None:
+        super().server_close()
+        with self._lock:
+            waiting = [connection for connection, awaited in self._open.items() if awaited]
+        for connection in waiting:
+            _wake(connection)
+        if self.address_family == socket.AF_UNIX:
+            path = str(self.server_address)
+            try:
+                if os.stat(path).st_ino == self._inode:  # not the socket of a successor
+                    os.unlink(path)
+            except FileNotFoundError:
+                pass
+
+    def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
+        with self._lock:
+            silent = None
+            if len(self._open) >= MAX_CONNECTIONS:
+                silent = next((connection for connection, awaited in self._open.items() if awaited), None)
+                if silent is None:
+                    refuse(request)
+                    self.shutdown_request(request)
+                    return
+                del self._open[silent]
+            self._open[request] = True
+        if silent is not None:
+            _wake(silent)
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread to be had
+            self.forget(request)
+            raise
+
+    def shutdown_request(self, request: socket.socket) -> None:  # type: ignore[override]
+        self.forget(request)
+        super().shutdown_request(request)
+
+    def heard(self, request: socket.socket) -> None:
+        """Its request has arrived: from now on it is not sent away for another."""
+        with self._lock:
+            if request in self._open:
+                self._open[request] = False
+
+    def forget(self, request: socket.socket) -> None:
+        with self._lock:
+            self._open.pop(request, None)
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        log.debug("door.connection_failed", door=self.label, exc_info=True)
+
+
+def _wake(connection: socket.socket) -> None:
+    """Ends the other thread's wait for bytes."""
+    with suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _open_tcp(addr: str, pages: Mapping[str, Page]) -> _Server:
+    host, port = _parse_addr(addr)
+    families = [socket.AF_INET6, socket.AF_INET] if host == "" else [socket.AF_INET6 if ":" in host else socket.AF_INET]
+    fault: OSError | None = None
+    for family in families:
+        try:
+            return _Server(family, (host, port), pages, f"tcp:{addr}")
+        except OSError as error:
+            fault = error
+            if error.errno not in (errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL):  # a kernel without IPv6
+                break
+    assert fault is not None
+    raise DoorError(f"-addr={addr}: {_advice(fault, port)}") from fault
+
+
+def _advice(fault: OSError, port: int) -> str:
+    if fault.errno == errno.EADDRINUSE:
+        return f"port {port} is used by another program; choose another, for example -addr=:{port % 65535 + 1}"
+    if fault.errno == errno.EACCES:
+        return f"no permission for port {port}; choose one above 1023"
+    if isinstance(fault, socket.gaierror) or fault.errno == errno.EADDRNOTAVAIL:
+        return "this machine has no such address; :PORT takes all of them"
+    return str(fault.strerror or fault)
+
+
+def _parse_addr(addr: str) -> tuple[str, int]:
+    host, colon, port = addr.rpartition(":")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        colon = ""
+    if not colon or not (port.isascii() and port.isdigit()) or int(port[:6]) > 65535:
+        raise DoorError(f"-addr={addr}: want HOST:PORT or :PORT, with a port of 0..65535, for example :9316")
+    return host, int(port)
+
+
+def _open_unix(path: str, pages: Mapping[str, Page]) -> _Server:
+    try:
+        os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
+        _clear_stale(path)
+        return _Server(socket.AF_UNIX, path, pages, "unix")
+    except OSError as error:
+        raise DoorError(f"{path}: {error.strerror or error}; choose another directory with -run-dir") from error
+
+
+def _clear_stale(path: str) -> None:
+    """Remove the socket of an agent that died. Raises DoorError when it is alive, or is no socket at all."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise DoorError(f"{path} exists and is not a socket; remove it, or choose another directory with -run-dir")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            os.unlink(path)
+            return
+        except TimeoutError:
+            pass  # a full queue: somebody listens
+    raise DoorError(f"another agent answers on {path}; stop it first, or give this one its own -run-dir")
