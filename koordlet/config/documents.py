@@ -55,7 +55,7 @@ def _yaml(data: bytes, file: str) -> object:
         for event in yaml.parse(data, Loader=loader):
             if isinstance(event, yaml.AliasEvent):
                 raise PolicyError(file, "", f"alias {event.anchor}", "YAML without aliases")
-            if getattr(event, "tag", None) is not None:
+            if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag is not None:
                 raise PolicyError(file, "", event.tag, "YAML without tags")
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1

@@ -1,0 +1,292 @@
+"""A kubelet's PodList, JSON to `Pod`s: only the needed parts are ever decoded.
+
+One pod's bad annotation, quantity or container id stays that pod's problem; a document that is no PodList is
+refused as a whole.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+
+from koordlet.config.documents import read_annotation
+from koordlet.config.errors import PolicyError
+from koordlet.config.schema import INT64_MAX, Anything, At, Int, ListOf, MapOf, Record, Text
+from koordlet.kernel.kubepods import Kubepods
+from koordlet.model.cpuset import CpuSet
+from koordlet.model.pod import Container, Pod, Resources
+from koordlet.model.qos import KubeQos, raw_qos
+from koordlet.model.quantity import parse_mcpu, parse_units
+
+MAX_PODS: Final = 10_000
+RESOURCE_STATUS: Final = "scheduling.koordinator.sh/resource-status"
+
+
+class PodListError(Exception):
+    """The bytes are not a PodList; nothing of them was taken."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodList:
+    """pods: sorted by namespace and name. errors: one line per fault inside a pod, naming it."""
+
+    pods: tuple[Pod, ...]
+    errors: tuple[str, ...] = ()
+
+
+def decode_pods(data: bytes, kubepods: Kubepods) -> PodList:
+    """Pods of a `GET /pods/` answer. Raises PodListError."""
+    try:
+        items = _DECODER.decode(data).items or []
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise PodListError(f"not a PodList: {error}") from error
+    if len(items) > MAX_PODS:
+        raise PodListError(f"{len(items)} pods, at most {MAX_PODS} are accepted")
+    pods: dict[str, Pod] = {}
+    errors: list[str] = []
+    for item in items:
+        try:
+            pod = _pod(item, kubepods, errors)
+        except ValueError as error:
+            errors.append(f"pod {item.metadata.key}: left out: {error}")
+            continue
+        if pod.uid in pods:
+            errors.append(f"pod {pod.key}: left out: uid {pod.uid} belongs to {pods[pod.uid].key}")
+            continue
+        pods[pod.uid] = pod
+    return PodList(tuple(sorted(pods.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))), tuple(errors))
+
+
+def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
+    """Raises ValueError when the pod has no usable uid."""
+    metadata, status = item.metadata, item.status or _Status()
+    kube_qos = _kube_qos(item, errors)
+    uid = _uid(metadata)
+    cgroup = kubepods.pod_dir(uid, kube_qos)
+    labels = metadata.labels or _Labels()
+    phase = status.phase or "Pending"
+    cpuset, cpuset_error = None, ""
+    if phase in ("Pending", "Running"):  # beyond: a finished pod releases its CPUs
+        cpuset, cpuset_error = _cpuset(metadata, errors)
+    return Pod(
+        uid=uid,
+        namespace=metadata.namespace,
+        name=metadata.name,
+        cgroup=cgroup,
+        kube_qos=kube_qos,
+        phase=phase,
+        qos=raw_qos(labels.qos),
+        priority=item.spec.priority if item.spec else None,
+        priority_label=labels.priority_class,
+        containers=_containers(item, cgroup, kubepods, errors),
+        cpuset=cpuset,
+        cpuset_error=cpuset_error,
+    )
+
+
+def _uid(metadata: _Metadata) -> str:
+    """The name of the pod's cgroup: a static pod's config hash, which is the uid in the kubelet's own answer
+    and an annotation of the mirror pod in the API server's."""
+    annotations = metadata.annotations
+    if annotations and annotations.config_mirror and annotations.config_mirror == annotations.config_hash:
+        return annotations.config_hash
+    return metadata.uid
+
+
+def _containers(item: _Pod, cgroup: str, kubepods: Kubepods, errors: list[str]) -> tuple[Container, ...]:
+    """Regular containers and sidecars (init containers that are restarted always)."""
+    spec, status = item.spec or _Spec(), item.status or _Status()
+    states = {found.name: found for found in (*(status.container_statuses or ()), *(status.init_statuses or ()))}
+    sidecars = [found for found in spec.init_containers or () if found.restart_policy == "Always"]
+    made: list[Container] = []
+    for found in (*sidecars, *(spec.containers or ())):
+        state = states.get(found.name)
+        full_id = state.container_id if state else ""
+        directory = ""
+        if full_id:  # empty: the runtime has not named it yet
+            try:
+                directory = kubepods.container_dir(cgroup, full_id)
+            except ValueError as error:
+                errors.append(f"pod {item.metadata.key}: container {found.name[:64]}: {error}")
+        resources = found.resources or _Resources()
+        made.append(
+            Container(
+                name=found.name,
+                id=full_id,
+                cgroup=directory,
+                running=bool(state and state.state and state.state.running is not None),
+                requests=_amounts(resources.requests, item, found, "requests", errors),
+                limits=_amounts(resources.limits, item, found, "limits", errors),
+            )
+        )
+    return tuple(made)
+
+
+def _amounts(given: _Amounts | None, item: _Pod, found: _Container, which: str, errors: list[str]) -> Resources:
+    if given is None:
+        return Resources()
+    values: dict[str, int | None] = {}
+    for name, read in _READ.items():
+        text = getattr(given, name)
+        if text is None:
+            continue
+        try:
+            values[name] = _int64(read(str(text)))
+        except (ValueError, ArithmeticError) as error:
+            key = name.rpartition("_")[0].replace("_", "-")
+            errors.append(f"pod {item.metadata.key}: container {found.name[:64]}: {which}.{key}: {error}")
+    return Resources(**values)
+
+
+def _int64(value: int) -> int:
+    if not -INT64_MAX <= value <= INT64_MAX:
+        raise ValueError("a quantity that fits 64 bits is needed")
+    return value
+
+
+def _cpuset(metadata: _Metadata, errors: list[str]) -> tuple[CpuSet | None, str]:
+    """CPUs of annotation resource-status, or what is wrong with it. Nothing of a malformed one counts."""
+    text = metadata.annotations.resource_status if metadata.annotations else None
+    if text is None:
+        return None, ""
+    try:
+        document = read_annotation(RESOURCE_STATUS, text)
+        if document is None:
+            return None, ""
+        listed: str | None = _RESOURCE_STATUS.check(document, At(RESOURCE_STATUS)).get("cpuset")
+        if not listed:
+            return None, ""
+        cpus = CpuSet.parse(listed)
+        if not cpus:
+            raise ValueError(f"cpuset {listed!r} names no CPU")
+    except (PolicyError, ValueError) as error:
+        errors.append(f"pod {metadata.key}: {error}")
+        return None, str(error)
+    return cpus, ""
+
+
+def _kube_qos(item: _Pod, errors: list[str]) -> KubeQos:
+    """status.qosClass, else Kubernetes' own rule over the requests and limits of all containers."""
+    text = item.status.qos_class if item.status else ""
+    if text:
+        try:
+            return KubeQos(text)
+        except ValueError:
+            errors.append(f"pod {item.metadata.key}: unknown status.qosClass {text[:64]!r}")
+    spec = item.spec or _Spec()
+    all_equal, any_set, ignored = True, False, list[str]()
+    for found in (*(spec.containers or ()), *(spec.init_containers or ())):
+        resources = found.resources or _Resources()
+        limits = _amounts(resources.limits, item, found, "limits", ignored)
+        requests = _amounts(resources.requests, item, found, "requests", ignored)
+        for limit, request in (
+            (limits.cpu_mcpu, requests.cpu_mcpu),
+            (limits.memory_bytes, requests.memory_bytes),
+        ):
+            any_set |= bool(limit) or bool(request)
+            all_equal &= bool(limit) and request in (None, limit)
+    if not any_set:
+        return KubeQos.BESTEFFORT
+    return KubeQos.GUARANTEED if all_equal else KubeQos.BURSTABLE
+
+
+# The parts of the answer that are decoded. gc=False: trees without cycles, dropped right after.
+
+
+class _Labels(msgspec.Struct, gc=False):
+    qos: str | None = msgspec.field(default=None, name="koordinator.sh/qosClass")
+    priority_class: str | None = msgspec.field(default=None, name="koordinator.sh/priority-class")
+
+
+class _Annotations(msgspec.Struct, gc=False):
+    resource_status: str | None = msgspec.field(default=None, name=RESOURCE_STATUS)
+    config_hash: str | None = msgspec.field(default=None, name="kubernetes.io/config.hash")
+    config_mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
+
+
+class _Metadata(msgspec.Struct, gc=False):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    labels: _Labels | None = None
+    annotations: _Annotations | None = None
+
+    @property
+    def key(self) -> str:
+        return f"{self.namespace[:64]}/{self.name[:253]}"
+
+
+_Number = str | int | float | None
+
+
+class _Amounts(msgspec.Struct, gc=False):
+    cpu_mcpu: _Number = msgspec.field(default=None, name="cpu")
+    memory_bytes: _Number = msgspec.field(default=None, name="memory")
+    batch_cpu_mcpu: _Number = msgspec.field(default=None, name="kubernetes.io/batch-cpu")
+    batch_memory_bytes: _Number = msgspec.field(default=None, name="kubernetes.io/batch-memory")
+    mid_cpu_mcpu: _Number = msgspec.field(default=None, name="kubernetes.io/mid-cpu")
+    mid_memory_bytes: _Number = msgspec.field(default=None, name="kubernetes.io/mid-memory")
+
+
+class _Resources(msgspec.Struct, gc=False):
+    requests: _Amounts | None = None
+    limits: _Amounts | None = None
+
+
+class _Container(msgspec.Struct, gc=False):
+    name: str = ""
+    resources: _Resources | None = None
+    restart_policy: str | None = msgspec.field(default=None, name="restartPolicy")
+
+
+class _Spec(msgspec.Struct, gc=False):
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = msgspec.field(default=None, name="initContainers")
+    priority: int | None = None
+
+
+class _State(msgspec.Struct, gc=False):
+    running: dict[str, Any] | None = None
+
+
+class _ContainerStatus(msgspec.Struct, gc=False):
+    name: str = ""
+    container_id: str = msgspec.field(default="", name="containerID")
+    state: _State | None = None
+
+
+class _Status(msgspec.Struct, gc=False):
+    phase: str = ""
+    qos_class: str = msgspec.field(default="", name="qosClass")
+    container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="containerStatuses")
+    init_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="initContainerStatuses")
+
+
+class _Pod(msgspec.Struct, gc=False):
+    metadata: _Metadata
+    spec: _Spec | None = None
+    status: _Status | None = None
+
+
+class _PodList(msgspec.Struct, gc=False):
+    # Required: an error page that happens to be JSON must not pass as a node without pods.
+    items: list[_Pod] | None
+
+
+_DECODER: Final = msgspec.json.Decoder(_PodList)
+_RESOURCE_STATUS: Final = Record(
+    {
+        "cpuset": Text(),
+        "numaNodeResources": ListOf(Record({"node": Int(), "resources": MapOf(Anything())})),
+    }
+)
+_READ: Final = {
+    "cpu_mcpu": parse_mcpu,
+    "memory_bytes": parse_units,
+    "batch_cpu_mcpu": parse_units,
+    "batch_memory_bytes": parse_units,
+    "mid_cpu_mcpu": parse_units,
+    "mid_memory_bytes": parse_units,
+}
