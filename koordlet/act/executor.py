@@ -1,0 +1,481 @@
+"""The executor: brings the kernel to what the strategies want, keeps it there, and gives back what nobody wants.
+
+Cost. A pass in which nothing changed compares tuples by identity and reads back the hot knobs on kept descriptors;
+it writes nothing. Everything else is verified once per `force_s`, spread over that time.
+
+One slot per (target, knob). A slot is looked at when its wish is new, when it is due (retry, forced check) or when a
+hot file no longer reads as before; `carry_out` then writes all changes of the pass together, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import structlog
+
+from koordlet.act.journal import Journal
+from koordlet.act.look import Look, Missing, as_text, look, value_of
+from koordlet.act.merge import Key, merge
+from koordlet.act.records import record
+from koordlet.act.slot import AT_ONCE, NEVER, Slot
+from koordlet.act.undo import undo
+from koordlet.act.writes import Job, Standing, Writer, carry_out, restore_job, standing
+from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.kernel.knobs import encode, ensure_target, knob_path, same
+from koordlet.kernel.write import write_file
+from koordlet.model.audit import AuditSink
+from koordlet.model.knob import RESTORE, Decision, Knob, Restore
+from koordlet.model.status import ApplyReport, Held, HeldState, Shadowed
+
+log = structlog.get_logger(__name__)
+
+BACKOFF_MAX_S: Final = 60.0
+
+
+@dataclass(slots=True)
+class _Counts:
+    written: int = 0
+    restored: int = 0
+    failed: int = 0
+    drifted: int = 0
+
+
+class Executor:
+    """Not thread-safe: one thread calls `apply`. `held` may be called from any.
+
+    observe: nothing is written and no journal is needed. writer: how a file is written; tests pass one that enforces
+    the kernel's rules on a copied tree.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        journal: Journal | None,
+        audit: AuditSink,
+        *,
+        observe: bool = False,
+        force_s: float = 60.0,
+        writer: Writer = write_file,
+    ) -> None:
+        if journal is None and not observe:
+            raise ValueError("an executor that writes needs a journal")
+        self._host = host
+        self._journal = None if observe else journal
+        self._audit = audit
+        self._force_s = force_s
+        self._writer = writer
+        self._taken: dict[str, Sequence[Decision]] = {}
+        self._slots: dict[Key, Slot] = {}
+        self._hot: dict[Key, Slot] = {}
+        self._shadowed: tuple[Shadowed, ...] = ()
+        self._told_unsupported: set[str] = set()
+        self._next_due_s = NEVER
+        self._stale = False
+        self._book = ApplyReport()
+        self._counts = _Counts()
+
+    def apply(self, by_owner: Mapping[str, Sequence[Decision]], now_s: float) -> ApplyReport:
+        """Make it so. What was wanted before and is not named any more is restored. Never raises for a kernel file.
+
+        now_s: monotonic seconds.
+        """
+        self._take(by_owner)
+        for slot in list(self._hot.values()):
+            if slot.moved():
+                self._hurry(slot)
+        if self._next_due_s <= now_s:
+            self._work(now_s)
+            return self._report()
+        return self._report() if self._stale else self._book
+
+    def held(self) -> tuple[Held, ...]:
+        return self._book.held
+
+    def degraded(self) -> tuple[str, ...]:
+        """Why the agent's health is not fine, as seen from here."""
+        fault = self._journal.fault if self._journal is not None else ""
+        return (f"journal: {fault}",) if fault else ()
+
+    def reprobe(self) -> None:
+        """The world may have changed (module, mount, controller): try unsupported knobs once more."""
+        for slot in self._slots.values():
+            if slot.state is HeldState.UNSUPPORTED:
+                self._hurry(slot)
+
+    def restore_all(self, now_s: float, why: str) -> ApplyReport:
+        """Give everything back, for a clean stop. What fails stays in the journal for the next start or `undo`."""
+        self.close()
+        self._slots.clear()
+        self._taken, self._shadowed, self._next_due_s = {}, (), NEVER
+        self._counts = _Counts()
+        report = self._report()
+        if self._journal is None:
+            return report
+        done = undo(self._host, self._journal, self._audit, writer=self._writer, why=why)
+        log.info("restored", why=why, restored=done.restored, failed=done.failed, foreign=done.kept)
+        errors = tuple(f"{row.path}: {row.error}" for row in done.rows if row.error)
+        return replace(report, restored=done.restored, failed=done.failed, errors=errors)
+
+    def close(self) -> None:
+        """Let go of the kept descriptors; restores nothing."""
+        for slot in self._slots.values():
+            self._cool(slot)
+
+    # wishes
+
+    def _take(self, by_owner: Mapping[str, Sequence[Decision]]) -> None:
+        taken = self._taken
+        if len(taken) == len(by_owner) and all(taken.get(owner) is wish for owner, wish in by_owner.items()):
+            return
+        equal = taken.keys() == by_owner.keys() and all(taken[owner] == wish for owner, wish in by_owner.items())
+        self._taken = dict(by_owner)
+        if equal:
+            return
+        merged = merge(by_owner)
+        if merged.shadowed != self._shadowed:
+            self._shadowed, self._stale = merged.shadowed, True
+        for key, decision in merged.decisions.items():
+            slot = self._slots.get(key)
+            if slot is None:
+                self._slots[key] = slot = Slot(decision, releasing=decision.value is RESTORE)
+                self._hurry(slot)
+            elif slot.decision is not decision:
+                self._wish(slot, decision)
+        for key in [key for key in self._slots if key not in merged.decisions]:
+            self._unwanted(key, self._slots[key], merged.decisions)
+
+    def _wish(self, slot: Slot, decision: Decision) -> None:
+        old, releasing = slot.decision, decision.value is RESTORE
+        if old == decision and slot.releasing == releasing and not slot.implied:
+            slot.decision = decision
+            return
+        slot.decision, slot.held, self._stale = decision, None, True
+        if old.hot and not decision.hot:
+            self._cool(slot)
+        if old.value != decision.value or slot.releasing != releasing or old.hot != decision.hot:
+            slot.confirmed = slot.confirmed and old.value == decision.value
+            self._hurry(slot)
+        slot.releasing, slot.implied = releasing, False
+
+    def _unwanted(self, key: Key, slot: Slot, wanted: Mapping[Key, Decision]) -> None:
+        target, knob = key
+        if slot.releasing or slot.implied:
+            return
+        if knob is Knob.CPU_SHARES:
+            idle = wanted.get((target, Knob.CPU_IDLE))
+            if idle is not None and idle.value == 1:
+                self._drop(slot)  # not writable now; the journal has the weight for when cpu.idle is cleared
+                return
+        if knob is Knob.CPU_BURST and isinstance(wanted.get((target, Knob.CPU_QUOTA)), Decision):
+            slot.implied = True  # the original may not fit under the quota
+            self._hurry(self._slots[target, Knob.CPU_QUOTA])
+            return
+        slot.releasing, slot.confirmed = True, False
+        self._hurry(slot)
+
+    def _hurry(self, slot: Slot) -> None:
+        slot.due_s = self._next_due_s = AT_ONCE
+        slot.fails, slot.held = 0, None
+        self._stale = True
+
+    # one pass
+
+    def _work(self, now_s: float) -> None:
+        self._counts = _Counts()
+        due = {key: slot for key, slot in self._slots.items() if slot.due_s <= now_s}
+        for (target, knob), slot in list(due.items()):
+            if knob is Knob.CPU_QUOTA:
+                burst = self._imply_burst(target, slot)
+                if burst is not None:
+                    due[target, Knob.CPU_BURST] = burst
+        jobs: dict[Key, Job] = {}
+        for key, slot in due.items():
+            job = self._examine(key, slot, now_s)
+            if job is not None:
+                jobs[key] = job
+        for target, knob in list(jobs):
+            if knob is Knob.CPU_IDLE and jobs[target, knob].value == 0:
+                # clearing it resets the weight, whatever the file says now
+                key = (target, Knob.CPU_SHARES)
+                weight = self._slots.get(key)
+                job = self._examine(key, weight, now_s, force=True) if weight and key not in jobs else None
+                if job is not None:
+                    jobs[key] = job
+        if self._journal is not None and jobs:
+            for job in carry_out(self._host, self._journal, jobs.values(), self._writer):
+                self._conclude(job, now_s)
+        self._next_due_s = min((slot.due_s for slot in self._slots.values()), default=NEVER)
+
+    def _examine(self, key: Key, slot: Slot, now_s: float, *, force: bool = False) -> Job | None:
+        """Look at one file; a job if it must be written. force: even if it reads as wanted."""
+        (_, knob), value, version = key, slot.decision.value, self._host.version
+        try:
+            target = ensure_target(slot.decision.target)
+            data = b"" if isinstance(value, Restore) else encode(version, knob, value)
+        except ValueError as error:  # only another wish can help
+            self._fail(slot, str(error), now_s, due_s=NEVER, tried=str(value))
+            return None
+        try:
+            found = look(self._host, target, knob)
+        except OSError as error:
+            self._fail(slot, error.strerror or str(error), now_s, errno=error.errno or 0)
+            return None
+        if isinstance(found, Missing):
+            self._missing(slot, found, now_s)
+            return None
+        self._recognise(slot, target, found)
+        if slot.releasing or isinstance(value, Restore):
+            return self._give_back(slot, found)
+        if same(version, knob, value, found.text) and not force:
+            self._hold(slot, found, now_s)
+            return None
+        if slot.confirmed and not force:
+            self._counts.drifted += 1
+            slot.confirmed, slot.note = False, "drift"
+            log.info("knob.drift", target=target, knob=knob.value, found=found.text, wanted=as_text(data))
+        if self._journal is None:
+            self._observe(slot, found, as_text(data), now_s)
+            return None
+        return Job(target, knob, found, data, value, slot.original, slot.entry)
+
+    def _recognise(self, slot: Slot, target: str, found: Look) -> None:
+        """Is it the cgroup we know? If not, what did it say before us?"""
+        if slot.inode != found.inode:
+            self._forget(slot)
+            slot.inode, slot.confirmed = found.inode, False
+            slot.original = self._inherited(target, slot.decision.knob, found) or found.raw
+        if slot.entry is None and self._journal is not None:
+            slot.entry = self._journal.find(target, slot.decision.knob, found.inode)
+            if slot.entry is not None:
+                slot.original = slot.entry.original
+
+    def _inherited(self, target: str, knob: Knob, found: Look) -> bytes | None:
+        """A v1 group made inside a CPU set that we had narrowed got the narrow set from its runtime: its true original
+        is its parent's."""
+        parent = target.rpartition("/")[0]
+        if knob not in (Knob.CPUSET, Knob.CPUSET_MEMS) or self._host.version is CgroupVersion.V2 or not parent:
+            return None
+        try:
+            above = look(self._host, parent, knob)
+        except OSError:
+            return None
+        if isinstance(above, Missing) or self._journal is None:
+            return None
+        entry = self._journal.find(parent, knob, above.inode)
+        narrowed = entry is not None and standing(self._host.version, entry, above.text) is Standing.OURS
+        return entry.original if entry is not None and narrowed and above.text == found.text else None
+
+    def _give_back(self, slot: Slot, found: Look) -> Job | None:
+        entry, journal = slot.entry, self._journal
+        if entry is not None and journal is not None:
+            now = standing(self._host.version, entry, found.text)
+            if now is Standing.OURS:
+                return restore_job(self._host, entry, found)
+            journal.settle((), [entry])
+            if now is Standing.FOREIGN:
+                self._tell("restore", slot, found.text, found.text, note="foreign value kept")
+        self._drop(slot)
+        return None
+
+    def _imply_burst(self, target: str, quota: Slot) -> Slot | None:
+        """The kernel refuses a quota below the burst, so the burst is lowered along with it, and comes back with it."""
+        key = (target, Knob.CPU_BURST)
+        slot = self._slots.get(key)
+        if slot is not None and not slot.implied:
+            return None
+        value = quota.decision.value
+        if quota.releasing or not isinstance(value, int) or value < 0:
+            if slot is not None:
+                slot.releasing, slot.implied, slot.confirmed = True, False, False
+            return slot
+        try:
+            found = look(self._host, target, Knob.CPU_BURST)
+        except (OSError, ValueError):
+            return None
+        if isinstance(found, Missing):
+            return None
+        entry = self._journal.find(target, Knob.CPU_BURST, found.inode) if self._journal is not None else None
+        original = slot.original if slot is not None and slot.original else entry.original if entry else found.raw
+        burst = value_of(self._host.version, Knob.CPU_BURST, original)
+        if not isinstance(burst, int) or (slot is None and burst <= value):
+            return None
+        why = (*quota.decision.why, ("follows", Knob.CPU_QUOTA.value))
+        decision = Decision(target, Knob.CPU_BURST, min(burst, value), why, quota.decision.owner)
+        if slot is None:
+            slot = self._slots[key] = Slot(decision, implied=True)
+        elif slot.decision.value != decision.value:
+            slot.decision, slot.confirmed, slot.held = decision, False, None
+        return slot
+
+    # outcomes
+
+    def _hold(self, slot: Slot, found: Look, now_s: float) -> None:
+        slot.raw, slot.fails, slot.told, slot.note = found.raw, 0, "", ""
+        slot.due_s = now_s + self._force_s * (1.0 if slot.confirmed else max(slot.phase(), 0.02))
+        slot.confirmed = True
+        slot.become(HeldState.HELD, now_s)
+        if slot.decision.hot:
+            slot.warm(found)
+            if slot.fd >= 0:
+                self._hot[slot.decision.key] = slot
+
+    def _conclude(self, job: Job, now_s: float) -> None:
+        slot = self._slots.get(job.key)
+        if job.ok and job.restoring:
+            self._counts.restored += 1
+            self._told_restored(job, slot)
+            if slot is not None and slot.releasing:
+                self._drop(slot)
+        elif slot is None:
+            return  # came along with another job; the journal still has it
+        elif job.gone:
+            self._missing(slot, Missing.GONE, now_s)
+        elif not job.ok:
+            slot.entry = job.entry or slot.entry
+            self._fail(
+                slot,
+                job.error,
+                now_s,
+                errno=job.errno,
+                before=job.look.text,
+                tried=as_text(job.data),
+                quiet=job.unrecorded,
+            )
+        else:
+            self._counts.written += 1
+            slot.entry = job.entry
+            note, slot.since_s, slot.held = slot.note, now_s, None
+            self._hold(slot, replace(job.look, raw=job.after), now_s)
+            self._tell("write", slot, job.look.text, as_text(job.after), note=note)
+            self._cheer(job.key)
+
+    def _cheer(self, key: Key) -> None:
+        """A write went through: relatives that were refused for the order's sake may pass now."""
+        target, knob = key
+        for slot in self._slots.values():
+            other = slot.decision
+            if slot.fails and other.knob is knob and (_below(other.target, target) or _below(target, other.target)):
+                slot.due_s = AT_ONCE
+
+    def _missing(self, slot: Slot, missing: Missing, now_s: float) -> None:
+        self._forget(slot)
+        slot.inode, slot.confirmed = -1, False
+        if slot.releasing:
+            self._drop(slot)
+        elif missing is Missing.GONE:
+            slot.fails += 1
+            slot.due_s = now_s if slot.decision.hot else now_s + _backoff_s(slot.fails)
+            slot.become(HeldState.GONE, now_s)
+        else:
+            slot.due_s = NEVER
+            slot.become(HeldState.UNSUPPORTED, now_s, "no such file here")
+            self._unsupported(slot)
+
+    def _unsupported(self, slot: Slot) -> None:
+        path = knob_path(self._host, slot.decision.target, slot.decision.knob)
+        name = path.name if path is not None else slot.decision.knob.value
+        if name not in self._told_unsupported:
+            self._told_unsupported.add(name)
+            log.warning("knob.unsupported", knob=name, first_seen=slot.decision.target)
+            self._tell("refused", slot, "", "", error="no such file here, not tried again")
+
+    def _fail(
+        self,
+        slot: Slot,
+        error: str,
+        now_s: float,
+        *,
+        errno: int = 0,
+        due_s: float | None = None,
+        before: str = "",
+        tried: str = "",
+        quiet: bool = False,
+    ) -> None:
+        """One log line and one audit record until it succeeds or something else is wanted; then back-off."""
+        self._counts.failed += 1
+        slot.fails += 1
+        slot.due_s = now_s + _backoff_s(slot.fails) if due_s is None else due_s
+        slot.become(HeldState.FAILED, now_s, error)
+        if slot.fails == 1 and not quiet:
+            decision = slot.decision
+            path = str(knob_path(self._host, decision.target, decision.knob))
+            log.warning("knob.write_failed", knob=decision.knob.value, path=path, value=tried, errno=errno, error=error)
+            self._tell("refused", slot, before, tried, error=error)
+
+    def _observe(self, slot: Slot, found: Look, wanted: str, now_s: float) -> None:
+        slot.due_s = now_s + self._force_s
+        slot.become(HeldState.OBSERVED, now_s)
+        if slot.told != wanted:
+            slot.told = wanted
+            self._tell("observe", slot, found.text, wanted)
+
+    def _tell(self, mode: str, slot: Slot, before: str, after: str, *, note: str = "", error: str = "") -> None:
+        decision = slot.decision
+        self._audit(
+            record(
+                mode,
+                decision.target,
+                decision.knob,
+                before,
+                after,
+                owner=decision.owner,
+                why=decision.why,
+                note=note,
+                error=error,
+            )
+        )
+
+    def _told_restored(self, job: Job, slot: Slot | None) -> None:
+        owner = slot.decision.owner if slot is not None else ""
+        self._audit(record("restore", job.target, job.knob, job.look.text, as_text(job.after), owner=owner))
+
+    # the book
+
+    def _forget(self, slot: Slot) -> None:
+        """The file is not there any more: nothing to give back."""
+        self._cool(slot)
+        if slot.entry is not None and self._journal is not None:
+            self._journal.settle((), [slot.entry])
+        slot.entry, slot.held = None, None
+
+    def _drop(self, slot: Slot) -> None:
+        self._cool(slot)
+        target, knob = slot.decision.key
+        del self._slots[target, knob]
+        self._stale = True
+        if knob is Knob.CPU_IDLE and (target, Knob.CPU_SHARES) not in self._slots and self._journal is not None:
+            weight = Slot(Decision(target, Knob.CPU_SHARES, RESTORE, (), slot.decision.owner), releasing=True)
+            self._slots[target, Knob.CPU_SHARES] = weight
+
+    def _cool(self, slot: Slot) -> None:
+        slot.cool()
+        self._hot.pop(slot.decision.key, None)
+
+    def _report(self) -> ApplyReport:
+        slots, version = self._slots.values(), self._host.version
+        if self._stale or any(slot.held is None for slot in slots):
+            errors = tuple(f"{s.decision.target}/{s.decision.knob}: {s.error}" for s in slots if s.error)
+            self._book = ApplyReport(
+                held=tuple(slot.held or slot.report(version) for slot in slots),
+                shadowed=self._shadowed,
+                errors=errors,
+            )
+            self._stale = False
+        counts, self._counts = self._counts, _Counts()
+        return replace(
+            self._book,
+            written=counts.written,
+            restored=counts.restored,
+            failed=counts.failed,
+            drifted=counts.drifted,
+        )
+
+
+def _backoff_s(fails: int) -> float:
+    return min(2.0 ** min(fails - 1, 10), BACKOFF_MAX_S)
+
+
+def _below(target: str, top: str) -> bool:
+    return target.startswith(top + "/")

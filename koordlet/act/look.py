@@ -1,0 +1,94 @@
+"""One look at a knob's file before it is touched: content and identity, or why there is none."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from enum import Enum, auto
+from pathlib import Path
+from typing import Final
+
+from koordlet.kernel.errors import KernelFileError, is_gone
+from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.kernel.knobs import KNOBS, Unit, encode, knob_path, parse, same
+from koordlet.model.knob import Knob, KnobValue
+
+CONTENT_MAX: Final = 65_536
+"""Bytes kept of a file; a CPU list of 4096 odd ids is a third of it."""
+
+
+class Missing(Enum):
+    GONE = auto()  # the cgroup is not there
+    UNSUPPORTED = auto()  # the cgroup is there, this file is not
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """inode: kernfs never reuses one within a boot, so it tells a re-created cgroup from the old one."""
+
+    path: Path
+    inode: int
+    raw: bytes
+
+    @property
+    def text(self) -> str:
+        return as_text(self.raw)
+
+
+def look(host: Host, target: str, knob: Knob) -> Look | Missing:
+    """Raises OSError for anything but a missing file or cgroup."""
+    path = knob_path(host, target, knob)
+    if path is None:
+        return Missing.UNSUPPORTED
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return Look(path, os.fstat(fd).st_ino, os.read(fd, CONTENT_MAX))
+        finally:
+            os.close(fd)
+    except OSError as error:
+        if not is_gone(error):
+            raise
+    if path.parent.is_dir() or not host.dir(KNOBS[knob].subsystem, "").is_dir():
+        return Missing.UNSUPPORTED
+    return Missing.GONE
+
+
+def as_text(raw: bytes) -> str:
+    return raw.decode("ascii", "replace").strip()
+
+
+def says(version: CgroupVersion, knob: Knob, data: bytes, text: str) -> bool:
+    """True if a file that reads `text` holds what writing `data` would leave there.
+
+    data: bytes of a write or of an earlier read. The kernel answers in its own spelling: rounded memory, merged
+    CPU ranges, the period behind a v2 quota.
+    """
+    wrote, found = as_text(data).split(), text.split()
+    if wrote == found:
+        return True
+    if not wrote or not found:
+        return False
+    if version is CgroupVersion.V2 and KNOBS[knob].unit is Unit.QUOTA:
+        return wrote[0] == found[0]
+    value = value_of(version, knob, data)
+    return value is not None and same(version, knob, value, text)
+
+
+def value_of(version: CgroupVersion, knob: Knob, data: bytes) -> KnobValue | None:
+    """Model value of a file's bytes; None for garbage (only the order of writes depends on it)."""
+    try:
+        return parse(version, knob, as_text(data))
+    except KernelFileError:
+        return None
+
+
+def restore_bytes(version: CgroupVersion, knob: Knob, original: bytes) -> bytes:
+    """What to write so that the file reads `original` again.
+
+    A frozen group is always thawed: FREEZING is no legal value, and nothing may stay frozen for our sake. An empty
+    file is written as an empty line, since a write of no bytes does not reach the kernel.
+    """
+    if knob is Knob.FREEZE:
+        return encode(version, knob, 0)
+    return original if original.strip() else b"\n"
