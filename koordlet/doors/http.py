@@ -12,6 +12,7 @@ import os
 import socket
 import socketserver
 import stat
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -122,17 +123,18 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
     def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
         with self._lock:
-            silent = None
-            if len(self._open) >= MAX_CONNECTIONS:
-                silent = next((connection for connection, awaited in self._open.items() if awaited), None)
-                if silent is None:
-                    refuse(request)
-                    self.shutdown_request(request)
-                    return
+            full = len(self._open) >= MAX_CONNECTIONS
+            silent = next((connection for connection, awaited in self._open.items() if awaited), None) if full else None
+            if silent is not None:
                 del self._open[silent]
-            self._open[request] = True
+            if silent is not None or not full:
+                self._open[request] = True
         if silent is not None:
             _wake(silent)
+        elif full:
+            refuse(request)
+            self.shutdown_request(request)
+            return
         try:
             super().process_request(request, client_address)
         except RuntimeError:  # no thread to be had
@@ -154,7 +156,11 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             self._open.pop(request, None)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        log.debug("door.connection_failed", door=self.label, exc_info=True)
+        error = sys.exc_info()[1]
+        if isinstance(error, OSError):  # the stranger left
+            log.debug("door.connection_lost", door=self.label, errno=error.errno)
+        else:
+            log.exception("door.connection_failed", door=self.label)
 
 
 def _wake(connection: socket.socket) -> None:
