@@ -11,8 +11,8 @@
 
 /* cdef */
 
-#define KL_LOAD_WORKERS 64  /* most workers of one generator */
-#define KL_LOAD_BURST 64    /* most children alive per worker of a storm */
+#define KL_LOAD_WORKERS 1024 /* most workers of one generator */
+#define KL_LOAD_BURST 64     /* most children alive per worker of a storm */
 
 #define KL_LOAD_COMPUTE 0 /* unit of work: 1000 rounds of arithmetic */
 #define KL_LOAD_STORM 1   /* one child forked, which maps, touches and unmaps memory, and reaped */

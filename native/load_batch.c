@@ -22,7 +22,10 @@ struct counter {
     char pad[56];
 };
 
-static int expired(const struct kl_load_batch *cfg) { return kl_clock_ns(CLOCK_MONOTONIC) >= cfg->deadline_ns; }
+static int expired(const struct kl_load_batch *cfg)
+{
+    return kl_clock_ns(CLOCK_MONOTONIC) >= cfg->deadline_ns;
+}
 
 static char *map_memory(int64_t bytes)
 {
@@ -133,7 +136,7 @@ static int check(const struct kl_load_batch *cfg)
         return -EINVAL;
     if (cfg->kind == KL_LOAD_STORM && (cfg->burst < 1 || cfg->burst > KL_LOAD_BURST))
         return -EINVAL;
-    int64_t least = cfg->kind == KL_LOAD_STREAM ? 2 * MIB : MIB;
+    int64_t least = cfg->kind == KL_LOAD_STREAM ? 2 * MIB : cfg->kind == KL_LOAD_STORM ? 4096 : MIB;
     if (cfg->kind != KL_LOAD_COMPUTE && cfg->bytes < least)
         return -EINVAL;
     if (cfg->kind == KL_LOAD_DISK) {

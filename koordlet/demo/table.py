@@ -1,0 +1,113 @@
+"""The demo's results as a table for people or as JSON."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from koordlet.demo.layout import cpu_count
+from koordlet.demo.options import Options
+from koordlet.demo.reaction import Reaction
+from koordlet.demo.rounds import Outcome, Row
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+NOTES = """\
+p50, p99, p99.9: time from the moment a request should have been sent to its end{rounds}.
+x alone, x unmanaged: p99 as a multiple of the same round's. An idle virtual machine serves a lone request late (its
+CPUs must be woken), so below 1 x alone is no error; the distance to unmanaged is what protection is worth.
+batch CPUs of idle: what the batch job got of the CPU that online service and system left."""
+
+
+def print_text(options: Options, outcome: Outcome, reaction: Reaction | None) -> None:
+    from rich.console import Console
+
+    console = Console(file=sys.stdout, highlight=False)
+    console.print(make_table(options, outcome))
+    console.print(NOTES.format(rounds=f", median of {options.rounds} rounds" if options.rounds > 1 else ""))
+    if reaction is not None:
+        console.print()
+        console.print(reaction_text(reaction))
+
+
+def make_table(options: Options, outcome: Outcome) -> Table:
+    from rich.table import Table
+
+    title = f"Online service beside a batch job, {cpu_count()} CPUs, {options.tree} tree"
+    table = Table(title=title, title_justify="left")
+    table.add_column("batch job")
+    table.add_column("phase")
+    for name in ("p50 ms", "p99 ms", "p99.9 ms", "x alone", "x unmanaged", "batch work/s", "CPUs", "of idle"):
+        table.add_column(name, justify="right")
+    shown = None
+    for row in outcome.rows:
+        if row.antagonist is not shown:
+            table.add_section()
+        name = row.antagonist.value if row.antagonist and row.antagonist is not shown else ""
+        shown = row.antagonist
+        table.add_row(name, row.phase.value, *_cells(options, row))
+    return table
+
+
+def _cells(options: Options, row: Row) -> list[str]:
+    return [
+        *(_ms(us) for us in (row.p50_us, row.p99_us, row.p999_us)),
+        _times(row.to_alone),
+        "" if row.to_unmanaged is None else _times(row.to_unmanaged),
+        f"{row.work / options.phase_s:,.0f}" if row.antagonist else "",
+        f"{row.batch_cpus:.2f}" if row.antagonist else "",
+        "" if row.idle_share is None else f"{100 * row.idle_share:.0f} %",
+    ]
+
+
+def reaction_text(reaction: Reaction) -> str:
+    """One paragraph on the delays."""
+    named = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
+    values = ((name, reaction.quantile_ms(share)) for name, share in named)
+    figures = ", ".join(f"{name} {value:.0f} ms" for name, value in values if value is not None)
+    missed = f"; {reaction.missed} without an answer" if reaction.missed else ""
+    return (
+        f"Reaction: from the start of an online surge (60 % of the node) to the lower batch limit in the kernel, "
+        f"{len(reaction.delays_ms)} surges: {figures or 'no answer at all'}{missed}."
+    )
+
+
+def to_json(options: Options, outcome: Outcome, reaction: Reaction | None) -> dict[str, Any]:
+    """Medians, every single round without its timeline, and the reaction."""
+    rounds = [[_without_timeline(asdict(one)) for one in done] for done in outcome.rounds]
+    found: dict[str, Any] = {
+        "cpus": cpu_count(),
+        "tree": options.tree.value,
+        "phase_s": options.phase_s,
+        "rows": [asdict(row) for row in outcome.rows],
+        "rounds": rounds,
+    }
+    if reaction is not None:
+        found["reaction"] = reaction_json(reaction)
+    return found
+
+
+def reaction_json(reaction: Reaction) -> dict[str, Any]:
+    quantiles = {f"p{round(100 * share)}_ms": reaction.quantile_ms(share) for share in (0.5, 0.9, 0.99)}
+    return {
+        "surges": len(reaction.delays_ms),
+        "missed": reaction.missed,
+        **quantiles,
+        "max_ms": reaction.quantile_ms(1.0),
+        "delays_ms": reaction.delays_ms,
+    }
+
+
+def _without_timeline(measured: dict[str, Any]) -> dict[str, Any]:
+    del measured["samples"], measured["online"]["slots"]
+    return measured
+
+
+def _ms(value_us: float) -> str:
+    return f"{value_us / 1000:,.2f}" if value_us < 100_000 else f"{value_us / 1000:,.0f}"
+
+
+def _times(ratio: float) -> str:
+    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
