@@ -1,4 +1,7 @@
-"""The sentinel on this machine's cgroup v1 controllers, with bounded spinners in cgroups of the test's own."""
+"""The sentinel on this machine's real counters, with bounded spinners in cgroups of the test's own.
+
+On a hybrid machine also on the v2 hierarchy beside the v1 controllers: it has cpu.stat and pressure files.
+"""
 
 from __future__ import annotations
 
@@ -18,6 +21,7 @@ from koordlet.model.view import SurgePlan
 from koordlet.sense.sentinel import Sentinel
 
 HOST = Host.preset("host")
+UNIFIED = HOST.cgroup_root / "unified"
 pytestmark = [
     pytest.mark.live_v1,
     pytest.mark.skipif(
@@ -29,12 +33,20 @@ pytestmark = [
 SPIN = "import sys, time\nsys.stdin.read()\nend = time.monotonic() + 8\nwhile time.monotonic() < end: pass\n"
 
 
+@pytest.fixture(params=["v1", "unified"])
+def host(request: pytest.FixtureRequest) -> Host:
+    if request.param == "v1":
+        return HOST
+    if not (UNIFIED / "cpu.stat").is_file():
+        pytest.skip("no v2 hierarchy beside v1")
+    return Host.preset("host", cgroup_root=UNIFIED)
+
+
 @pytest.fixture
-def group() -> Iterator[str]:
-    name = f"koordlet-test-{uuid.uuid4().hex[:8]}"
-    path = HOST.dir("cpuacct", name)
+def be(host: Host) -> Iterator[Path]:
+    path = host.dir("cpuacct", f"koordlet-test-{uuid.uuid4().hex[:8]}")
     path.mkdir()
-    yield name
+    yield path
     with contextlib.suppress(FileNotFoundError):
         path.rmdir()
 
@@ -55,10 +67,20 @@ def spinner(cgroup: Path | None) -> Iterator[None]:
 
 
 @pytest.fixture
-def sentinel() -> Iterator[Sentinel]:
-    made = Sentinel(HOST)
+def sentinel(host: Host) -> Iterator[Sentinel]:
+    made = Sentinel(host)
     yield made
     made.close()
+
+
+def counter(cgroup: Path) -> Path:
+    usage = cgroup / "cpuacct.usage"
+    return usage if usage.is_file() else cgroup / "cpu.stat"
+
+
+def used_s(cgroup: Path) -> float:
+    text = counter(cgroup).read_text()
+    return int(text.split()[1]) / 1e6 if text.startswith("usage_usec") else int(text) / 1e9
 
 
 def measured_mcpu(sentinel: Sentinel) -> float:
@@ -77,8 +99,8 @@ def wait_for_fire(sentinel: Sentinel, timeout_s: float) -> bool:
     return bool(readable) and sentinel.take()
 
 
-def test_fires_for_load_outside_be(sentinel: Sentinel, group: str) -> None:
-    assert sentinel.set_sources((group,), ()) == []
+def test_fires_for_load_outside_be(sentinel: Sentinel, be: Path) -> None:
+    assert sentinel.set_sources((be.name,), ()) == []
     capacity_mcpu = len(os.sched_getaffinity(0)) * 1000
     before_mcpu = measured_mcpu(sentinel)
     if before_mcpu > capacity_mcpu - 800:
@@ -88,27 +110,27 @@ def test_fires_for_load_outside_be(sentinel: Sentinel, group: str) -> None:
         assert wait_for_fire(sentinel, 5)
         reading = sentinel.surge()[0]
     assert reading is not None
-    assert before_mcpu + 500 < reading.value <= capacity_mcpu * 1.2
+    assert before_mcpu + 500 < reading.value <= capacity_mcpu * 1.5
 
 
-def test_load_inside_be_is_no_reason_and_a_removed_root_no_fault(sentinel: Sentinel, group: str) -> None:
-    path = HOST.dir("cpuacct", group)
-    assert sentinel.set_sources((group,), ()) == []
+def test_load_inside_be_is_no_reason_and_a_removed_root_no_fault(sentinel: Sentinel, be: Path) -> None:
+    assert sentinel.set_sources((be.name,), ()) == []
     plan = SurgePlan(nonbe_mcpu=int(measured_mcpu(sentinel)) + 700)
-    with spinner(path):
-        be_ns = int((path / "cpuacct.usage").read_text())
+    with spinner(be):
+        before_s = used_s(be)
         for _ in range(6):  # a neighbour's burst may fire it; were BE counted, each attempt would
             sentinel.set_plan(plan)
             quiet = not wait_for_fire(sentinel, 0.5)
             if quiet:
                 break
-        grown_ns = int((path / "cpuacct.usage").read_text()) - be_ns
+        be_used_s = used_s(be) - before_s
         reading = sentinel.surge()[0]
-    assert grown_ns > 200_000_000
+    assert be_used_s > 0.2
     assert quiet
     assert reading is not None
 
-    path.rmdir()
+    watched = counter(be)
+    be.rmdir()
     looks = sentinel.stats()["looks"]
     while sentinel.stats()["looks"] < looks + 10:
         select.select([], [], [], 0.01)
@@ -117,4 +139,4 @@ def test_load_inside_be_is_no_reason_and_a_removed_root_no_fault(sentinel: Senti
     fresh = sentinel.surge()[0]
     assert fresh is not None
     assert fresh.at_s > reading.at_s
-    assert sentinel.set_sources((group,), ()) == [str(path / "cpuacct.usage")]
+    assert sentinel.set_sources((be.name,), ()) == [str(watched)]
