@@ -25,7 +25,6 @@ from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy, Rea
 log = structlog.get_logger(__name__)
 
 NOTE_EVERY_S = 60.0
-REPROBE_EVERY_S = 60.0
 
 
 class Source(Protocol):
@@ -82,7 +81,7 @@ class Parts:
     strategies: tuple[AnyStrategy, ...]
     policy: Callable[[float], Policy]
     node: Callable[[float], NodeInfo]
-    support: Callable[[], Support]
+    support: Callable[[float], Support]
     degraded: Callable[[], tuple[str, ...]] = tuple
     ls_groups: Callable[[PodSet], tuple[str, ...]] = lambda pods: ()
     intervals_s: dict[str, float] = field(default_factory=dict)
@@ -182,7 +181,7 @@ class Engine:
             pods=pods,
             host_apps=apps,
             be_roots=tuple(parts.be.read(path, tree, pods, now_s) for path, tree in roots),
-            support=parts.support(),
+            support=parts.support(now_s),
         )
         return self._view
 

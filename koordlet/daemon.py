@@ -1,0 +1,289 @@
+"""Composition root: the only file that knows all rooms. Builds them, starts them in order, stops them in reverse.
+
+Start: lock -> journal -> undo what a crashed predecessor left -> inputs, sources, sense -> executor -> doors -> loop.
+Stop (SIGTERM, SIGINT): loop ends -> everything written is given back (unless told to keep it) -> doors close.
+SIGHUP looks at the files at once, which happens each tick anyway.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import structlog
+
+from koordlet.act.executor import Executor
+from koordlet.act.journal import Journal, JournalError, read_boot_id
+from koordlet.act.lock import Lock, LockedError
+from koordlet.act.undo import undo
+from koordlet.config.flags import Flags
+from koordlet.decide.strategies import STRATEGIES
+from koordlet.doors.http import DoorError, HttpDoor
+from koordlet.inputs import BeInput, KubepodsInput, LatePods, NodeInput, PolicyInput, SupportInput, ls_groups
+from koordlet.kernel.host import Host
+from koordlet.kernel.write import write_file
+from koordlet.loops import Engine, Parts, Source
+from koordlet.loops import run as run_loop
+from koordlet.report import logs
+from koordlet.report.audit import AuditLog
+from koordlet.report.metrics import Metrics
+from koordlet.report.notify import Notifier, watchdog_interval_s
+from koordlet.report.pages import Pages
+from koordlet.sense.sampler import Sampler, raise_descriptor_limit
+from koordlet.sense.sentinel import Sentinel
+from koordlet.sources.kubelet import PodsSource
+from koordlet.sources.local import LocalSource
+from koordlet.store.rings import RingStore
+
+log = structlog.get_logger(__name__)
+
+LOCK_FILE: Final = "koordlet.lock"
+SOCKET_FILE: Final = "koordlet.sock"
+JOURNAL_FILE: Final = "journal"
+
+
+class StartError(Exception):
+    """The agent cannot start; the text says why and what to do."""
+
+
+def run(flags: Flags) -> int:
+    """Run the agent until it is told to stop; the process's exit code."""
+    logs.configure(flags.log_format, flags.log_level)
+    for warning in flags.warnings:
+        log.warning("flag.warning", what=warning)
+    stop = Stop()
+    try:
+        with ExitStack() as stack:
+            agent = build(flags, stack, stop)
+            agent.serve()
+    except (StartError, LockedError, DoorError, JournalError) as error:
+        log.error("start.failed", error=str(error))
+        return 1
+    return 0
+
+
+class Stop:
+    """Signals become bytes on a pipe that the loop waits on, and a flag it reads."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self.wake_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._ask)
+        signal.signal(signal.SIGHUP, lambda *_: log.info("reload.asked"))
+
+    def _ask(self, number: int, _: object) -> None:
+        log.info("stop.asked", signal=signal.Signals(number).name)
+        self.asked = True
+
+
+@dataclass(slots=True)
+class Agent:
+    """The built agent; `serve` runs it."""
+
+    flags: Flags
+    engine: Engine
+    executor: Executor
+    notifier: Notifier
+    stop: Stop
+    node_poll: Callable[[float], object]
+
+    def serve(self) -> None:
+        interval_s = watchdog_interval_s()
+        pinged_s = 0.0
+
+        def after_tick(now_s: float) -> None:
+            nonlocal pinged_s
+            if self.engine.stats.ticks == 1:
+                self.notifier.ready("running")
+                gc.collect()
+                gc.freeze()  # what lives until now lives for good: keep the collector off it
+                log.info("ready", node=self.engine.snapshot.view.node.name if self.engine.snapshot else "")
+            if interval_s is not None and now_s - pinged_s >= interval_s:
+                pinged_s = now_s
+                self.notifier.watchdog()
+
+        log.info("start", pid=os.getpid(), standalone=self.flags.standalone, observe=self.flags.observe)
+        run_loop(self.engine, lambda: self.stop.asked, self.stop.wake_fd, after_tick)
+        self.notifier.stopping()
+        if self.flags.restore_on_exit:
+            self.executor.restore_all(time.monotonic(), "clean stop")
+        log.info("stopped")
+
+
+def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
+    """Everything in order; `stack` undoes it in reverse. Raises StartError and the rooms' own start errors."""
+    raise_descriptor_limit()
+    host = make_host(flags)
+    stack.enter_context(_lock(flags.run_dir))
+    audit = AuditLog(
+        flags.audit_log_dir if flags.audit else None,
+        verbose=flags.audit_verbose,
+        max_mb=flags.audit_max_disk_space_bytes >> 20,
+    )
+    journal: Journal | None = None
+    if not flags.observe:
+        journal = open_journal(flags.state_dir, host)
+        stack.callback(journal.close)
+        if journal.live():
+            left = undo(host, journal, audit, why="left by a previous run")
+            log.info("recovered", restored=left.restored, kept_foreign=left.kept, failed=left.failed)
+
+    rings = RingStore()
+    sampler = Sampler(host, rings)
+    stack.callback(sampler.close)
+    kubepods = KubepodsInput(flags, host)
+    be = BeInput(host, kubepods)
+    stack.callback(be.close)
+    sources, source_errors = _sources(flags, host, kubepods, stack)
+
+    engine: Engine
+    metrics = Metrics(
+        lambda: engine.snapshot,
+        lambda: engine.workloads(),
+        lambda: _extra(sampler, sentinel, audit, source_errors),
+        start_time_s=time.time(),
+        version=version("koordlet"),
+    )
+    policy = PolicyInput(flags, kubepods, metrics.count_policy_reload_failed)
+    node = NodeInput(flags, host, metrics.count_collect)
+    executor = Executor(
+        host,
+        journal,
+        audit,
+        observe=flags.observe,
+        force_s=flags.resource_force_update_s,
+        writer=_timed(metrics),
+    )
+    support = SupportInput(host, lambda: be.first, executor.reprobe)
+    sentinel = Sentinel(host)
+    stack.callback(sentinel.close)
+
+    def degraded() -> tuple[str, ...]:
+        reasons = [*executor.degraded(), policy.error, node.error, *source_errors()]
+        if audit.last_error:
+            reasons.append(f"audit: {audit.last_error}")
+        return tuple(reason for reason in reasons if reason)
+
+    engine = Engine(
+        Parts(
+            sources=sources,
+            sense=sampler,
+            be=be,
+            watch=sentinel,
+            act=executor,
+            strategies=STRATEGIES,
+            policy=policy.poll,
+            node=node.poll,
+            support=support.poll,
+            degraded=degraded,
+            ls_groups=lambda pods: ls_groups(pods, kubepods.get if kubepods.wanted else None),
+            intervals_s={"suppress": flags.cpu_suppress_interval_s},
+            interval_s=flags.collect_res_used_interval_s,
+            observe=flags.observe,
+        )
+    )
+    pages = Pages(metrics, lambda: engine.snapshot, engine.workloads, audit, version=version("koordlet"))
+    door = HttpDoor(flags.addr, str(flags.run_dir / SOCKET_FILE), pages.public(), pages.private())
+    door.start()
+    stack.callback(door.close)
+    log.info("listening", addr=flags.addr, port=door.port, socket=str(flags.run_dir / SOCKET_FILE))
+    return Agent(flags, engine, executor, Notifier(), stop, node.poll)
+
+
+def make_host(flags: Flags) -> Host:
+    """The host's root directories as the flags have them."""
+    return Host.preset(
+        "host" if flags.host_mode else "daemonset",
+        cgroup_root=flags.cgroup_root_dir,
+        sys_root=flags.sys_root_dir,
+        sys_fs_root=flags.sys_fs_root_dir,
+        proc_root=flags.proc_root_dir,
+        var_run_root=flags.var_run_root_dir,
+        run_root=flags.run_root_dir,
+        kubelet_root=flags.var_lib_kubelet_dir,
+    )
+
+
+def open_journal(state_dir: Path, host: Host) -> Journal:
+    """The restore journal of a state directory."""
+    try:
+        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise StartError(f"--state-dir={state_dir}: {error.strerror}; run as root, or name a writable one") from error
+    return Journal(state_dir / JOURNAL_FILE, read_boot_id(host))
+
+
+def _lock(run_dir: Path) -> Lock:
+    try:
+        return Lock(run_dir / LOCK_FILE)
+    except LockedError:
+        raise
+    except OSError as error:
+        raise StartError(f"--run-dir={run_dir}: {error.strerror}; run as root, or name a writable one") from error
+
+
+def _sources(
+    flags: Flags, host: Host, kubepods: KubepodsInput, stack: ExitStack
+) -> tuple[tuple[Source, ...], Callable[[], tuple[str, ...]]]:
+    """The configured sources, and what is wrong with them."""
+    sources: list[Source] = []
+    errors: list[Callable[[], tuple[str, ...]]] = []
+    if flags.workloads is not None:
+        local = LocalSource(flags.workloads, host, required="workloads" in flags.given)
+        sources.append(local)
+        errors.append(local.errors)
+    if flags.pods:
+        late = LatePods(
+            kubepods,
+            lambda tree: PodsSource(
+                flags.pods, tree, interval_s=flags.kubelet_sync_interval_s, timeout_s=flags.kubelet_sync_timeout_s
+            ),
+        )
+        sources.append(late)
+        errors.append(lambda: late.inner.errors() if late.inner else ("kubepods: no cgroup directory yet",))
+        stack.callback(lambda: late.inner.close() if late.inner else None)
+    return tuple(sources), lambda: tuple(text for ask in errors for text in ask())
+
+
+def _timed(metrics: Metrics) -> Callable[[Path, bytes], None]:
+    def write(path: Path, data: bytes) -> None:
+        begun = time.perf_counter()
+        status = "failed"
+        try:
+            write_file(path, data)
+            status = "success"
+        finally:
+            metrics.observe_update((time.perf_counter() - begun) * 1e3, "cgroup", status)
+
+    return write
+
+
+def _extra(
+    sampler: Sampler,
+    sentinel: Sentinel,
+    audit: AuditLog,
+    source_errors: Callable[[], tuple[str, ...]],
+) -> dict[str, float]:
+    """Figures of single rooms for /metrics."""
+    counts = sampler.counts()
+    watch = sentinel.stats()
+    return {
+        "cgroups_watched": counts.rows,
+        "descriptors": counts.descriptors,
+        "cgroups_lost_total": counts.lost,
+        "read_errors_total": counts.errors,
+        "sentinel_fires_total": watch["fires"],
+        "sentinel_looks_total": watch["looks"],
+        "audit_write_errors_total": audit.write_errors,
+        "source_faults": len(source_errors()),
+    }

@@ -1,0 +1,262 @@
+"""What the loop asks besides workloads and samples: policy, node facts, capabilities, best-effort roots.
+
+Each provider keeps its last good answer and looks again when its time has come; none blocks. Files are followed live.
+The kubelet's cgroup driver may be unknown at the start (kubepods not made yet): it is asked for again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Final
+
+import structlog
+
+from koordlet.config.flags import Flags
+from koordlet.config.nodefile import NodeFile, load_node, node_facts
+from koordlet.config.nodeslo import LoadedPolicy, load_policy
+from koordlet.config.reload import Watched
+from koordlet.kernel.errors import KernelFileError
+from koordlet.kernel.host import Host
+from koordlet.kernel.kubepods import Driver, Kubepods, detect_driver, host_app_dir
+from koordlet.kernel.probe import probe
+from koordlet.kernel.proc import read_node_memory
+from koordlet.kernel.topology import read_topology
+from koordlet.model.cpuset import CpuSet
+from koordlet.model.pod import PodSet, Tree
+from koordlet.model.qos import KubeQos, Qos
+from koordlet.model.support import Support
+from koordlet.model.topology import Topology
+from koordlet.model.view import BeRoot, NodeInfo, Policy
+from koordlet.sense.betree import BeTree
+from koordlet.sources.beroots import be_roots
+from koordlet.sources.kubelet import PodsSource
+
+log = structlog.get_logger(__name__)
+
+PROBE_EVERY_S: Final = 60.0
+ROOTS_EVERY_S: Final = 5.0
+DRIVER_EVERY_S: Final = 10.0
+MAX_LS_GROUPS: Final = 16
+
+
+class KubepodsInput:
+    """The kubelet's tree, when a kubelet source is configured. `get` is None while the driver is not known."""
+
+    def __init__(self, flags: Flags, host: Host) -> None:
+        self._host = host
+        self._root = flags.cgroup_root
+        self._asked_s = float("-inf")
+        self.wanted = bool(flags.pods)
+        self.get: Kubepods | None = None
+        if flags.cgroup_driver != "auto":
+            self.get = Kubepods(Driver(flags.cgroup_driver), flags.cgroup_root)
+
+    def poll(self, now_s: float) -> bool:
+        """Look for the kubelet's directories; True when they were found just now."""
+        if not self.wanted or self.get is not None or now_s - self._asked_s < DRIVER_EVERY_S:
+            return False
+        first, self._asked_s = self._asked_s == float("-inf"), now_s
+        driver = detect_driver(self._host, self._root)
+        if driver is None:
+            if first:
+                log.warning("kubepods.missing", cgroup_root=self._root, retry_s=DRIVER_EVERY_S)
+            return False
+        self.get = Kubepods(driver, self._root)
+        log.info("kubepods.found", driver=driver.value, root=self.get.root())
+        return True
+
+    def host_app_dir(self, name: str, qos: str, cgroup_path: dict[str, str] | None) -> str:
+        return host_app_dir(self.get, name, qos, cgroup_path)
+
+
+class LatePods:
+    """The kubelet's pods; no pods and no age until the driver is known, since their directories depend on it."""
+
+    def __init__(self, kubepods: KubepodsInput, make: Callable[[Kubepods], PodsSource]) -> None:
+        self._kubepods = kubepods
+        self._make = make
+        self.inner: PodsSource | None = None
+
+    def poll(self, now_s: float) -> PodSet:
+        self._kubepods.poll(now_s)
+        if self.inner is None:
+            if self._kubepods.get is None:
+                return PodSet()
+            self.inner = self._make(self._kubepods.get)
+        return self.inner.poll(now_s)
+
+
+class PolicyInput:
+    """`Policy` from flags and the followed policy file. refused: called for every refused read of the file."""
+
+    def __init__(self, flags: Flags, kubepods: KubepodsInput, refused: Callable[[], None]) -> None:
+        self._flags = flags
+        self._refused, self._failures = refused, 0
+        self._file: Watched[LoadedPolicy | None] | None = None
+        if flags.policy is not None:
+            required = "policy" in flags.given
+            self._file = Watched(
+                flags.policy, lambda path: load_policy(path, kubepods.host_app_dir), None, required=required
+            )
+        self._polled_s = float("-inf")
+        self._policy = self._build(None)
+
+    def poll(self, now_s: float) -> Policy:
+        if self._file is not None and now_s != self._polled_s:
+            self._polled_s = now_s
+            if self._file.poll(now_s):
+                loaded = self._file.value
+                for warning in loaded.warnings if loaded else ():
+                    log.warning("policy.warning", what=warning)
+                self._policy = self._build(loaded)
+            if self._file.failures != self._failures:
+                self._failures = self._file.failures
+                self._refused()
+        return self._policy
+
+    def _build(self, loaded: LoadedPolicy | None) -> Policy:
+        return Policy(
+            slo=loaded.slo if loaded else None,
+            gates=self._flags.gates.effective,
+            identity=self._flags.identity,
+            idle_on_be_pods=self._flags.idle_on_be_pods,
+            floor_percent=self._flags.stale_floor_percent,
+        )
+
+    @property
+    def error(self) -> str:
+        return self._file.error if self._file else ""
+
+
+class NodeInput:
+    """`NodeInfo` from the node file and the machine; the topology is read again at its own interval."""
+
+    def __init__(self, flags: Flags, host: Host, count: Callable[[str, bool], None]) -> None:
+        self._flags, self._host, self._count = flags, host, count
+        self._file: Watched[NodeFile] | None = None
+        if flags.node is not None:
+            self._file = Watched(flags.node, load_node, NodeFile(), required="node" in flags.given)
+        self._read_s = float("-inf")
+        self._topology: Topology | None = None
+        self._memory_bytes = 0
+        self._info = NodeInfo(name=flags.node_name)
+        self._warned: tuple[str, ...] = ()
+
+    def poll(self, now_s: float) -> NodeInfo:
+        changed = self._file.poll(now_s) if self._file is not None else False
+        if now_s - self._read_s >= self._flags.collect_node_cpu_info_interval_s:
+            self._read_s = now_s
+            self._read_machine()
+            changed = True
+        if changed:
+            self._build()
+        return self._info
+
+    def _read_machine(self) -> None:
+        try:
+            self._topology = read_topology(self._host)
+            self._count("cpu_info", True)
+            self._count("numa_info", True)
+        except (OSError, KernelFileError) as error:
+            self._count("cpu_info", False)
+            log.warning("topology.failed", error=str(error))
+        try:
+            memory = read_node_memory(self._host)
+            self._memory_bytes = memory.total_bytes if memory else 0
+        except (OSError, KernelFileError) as error:
+            log.warning("meminfo.failed", error=str(error))
+
+    def _build(self) -> None:
+        loaded = self._file.value if self._file else NodeFile()
+        online = self._topology.online if self._topology else CpuSet()
+        facts = node_facts(loaded.raw, online, self._memory_bytes, self._topology)
+        warnings = loaded.warnings + facts.warnings
+        for warning in warnings:
+            if warning not in self._warned:
+                log.warning("node.warning", what=warning)
+        self._warned = warnings
+        self._info = replace(facts.info, name=facts.info.name or self._flags.node_name)
+
+    @property
+    def error(self) -> str:
+        return self._file.error if self._file else ""
+
+
+class SupportInput:
+    """Capability table, probed again now and then, because kubepods or a controller may appear later."""
+
+    def __init__(self, host: Host, be_dir: Callable[[], str | None], changed: Callable[[], None]) -> None:
+        self._host, self._be_dir, self._changed = host, be_dir, changed
+        self._probed: tuple[float, str | None] | None = None
+        self._support = Support()
+
+    def poll(self, now_s: float) -> Support:
+        be_dir = self._be_dir()
+        if self._probed is None or be_dir != self._probed[1] or now_s - self._probed[0] >= PROBE_EVERY_S:
+            self._probed = (now_s, be_dir)
+            found = probe(self._host, be_dir)
+            if found != self._support:
+                self._support = found
+                self._changed()
+        return self._support
+
+
+class BeInput:
+    """Best-effort roots, where they are and what their files say (loops.BeView)."""
+
+    def __init__(self, host: Host, kubepods: KubepodsInput) -> None:
+        self._host, self._kubepods = host, kubepods
+        self._tree = BeTree(host)
+        self._key: tuple[object, ...] = ()
+        self._looked_s = float("-inf")
+        self._roots: tuple[tuple[str, Tree], ...] = ()
+
+    @property
+    def first(self) -> str | None:
+        """A root that exists, for probing."""
+        return self._roots[0][0] if self._roots else None
+
+    def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]:
+        key = (pods.revision, self._kubepods.get)
+        if key != self._key or now_s - self._looked_s >= ROOTS_EVERY_S:
+            self._key, self._looked_s = key, now_s
+            kubepods = self._kubepods.get if self._kubepods.wanted else None
+            found = be_roots(pods, kubepods, self._host)
+            self._roots = tuple((path, tree) for path, tree in found if self._host.dir("cpu", path).is_dir())
+            self._tree.follow(tuple(path for path, _ in self._roots))
+        return self._roots
+
+    def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot:
+        return self._tree.read(path, tree, self._request(path, pods))
+
+    def refresh(self, now_s: float) -> None:
+        self._tree.refresh(now_s)
+
+    _requests: tuple[int, dict[str, int]] = (-1, {})
+
+    def _request(self, path: str, pods: PodSet) -> int:
+        """Sum of batch-cpu requests below a root, kept until the pods change."""
+        if self._requests[0] != pods.revision:
+            self._requests = (pods.revision, {})
+        known = self._requests[1]
+        if path not in known:
+            known[path] = sum(pod.batch_request_mcpu for pod in pods.pods if pod.active and _below(pod.cgroup, path))
+        return known[path]
+
+    def close(self) -> None:
+        self._tree.close()
+
+
+def ls_groups(pods: PodSet, kubepods: Kubepods | None) -> tuple[str, ...]:
+    """Cgroups whose CPU pressure is the online side's: the kubelet's burstable class and pinned pods' own."""
+    groups = [kubepods.qos_dir(KubeQos.BURSTABLE)] if kubepods is not None else []
+    for pod in pods.pods:
+        online = pod.default_qos in (Qos.LSE, Qos.LSR, Qos.LS) and pod.active
+        if online and (pod.tree is Tree.OURS or pod.kube_qos is KubeQos.GUARANTEED) and len(groups) < MAX_LS_GROUPS:
+            groups.append(pod.cgroup)
+    return tuple(groups)
+
+
+def _below(path: str, root: str) -> bool:
+    return path == root or path.startswith(root + "/")
