@@ -1,0 +1,81 @@
+"""Asks the running agent over its unix socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import socket
+from typing import Any, Final
+from urllib.parse import urlencode
+
+RUN_DIR: Final = "/run/koordlet"
+SOCKET_NAME: Final = "koordlet.sock"
+DEFAULT_SOCKET: Final = f"{RUN_DIR}/{SOCKET_NAME}"
+TIMEOUT_S: Final = 5.0
+_ANSWER_MAX_BYTES: Final = 64 << 20
+
+
+class AgentError(Exception):
+    """The agent could not be asked; the text says what to do. gone: nobody listens there."""
+
+    def __init__(self, text: str, gone: bool = False) -> None:
+        super().__init__(text)
+        self.gone = gone
+
+
+def ask(socket_path: str, path: str, **query: str) -> tuple[int, Any]:
+    """(HTTP status, decoded JSON, or text where it is none). Raises AgentError."""
+    if query:
+        path = f"{path}?{urlencode(query)}"
+    connection = _UnixConnection(socket_path)
+    try:
+        connection.request("GET", path)
+        answer = connection.getresponse()
+        body = answer.read(_ANSWER_MAX_BYTES)
+    except (FileNotFoundError, ConnectionRefusedError) as error:
+        raise AgentError(_no_agent(socket_path), gone=True) from error
+    except PermissionError as error:
+        raise AgentError(f"{socket_path}: no permission; try again with sudo") from error
+    except TimeoutError as error:
+        raise AgentError(f"{socket_path}: no answer within {TIMEOUT_S:g} s; the agent hangs, see its log") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise AgentError(f"{socket_path}: {error}", gone=isinstance(error, ConnectionError)) from error
+    finally:
+        connection.close()
+    text = body.decode("utf-8", "replace")
+    if "application/json" not in (answer.getheader("Content-Type") or ""):
+        return answer.status, text.strip()
+    try:
+        return answer.status, json.loads(text)
+    except ValueError as error:
+        raise AgentError(f"{socket_path}: this is no koordlet agent, its answer is not JSON") from error
+
+
+def ask_ok(socket_path: str, path: str, **query: str) -> Any:
+    """The answer of a 200; every other status is an AgentError."""
+    status, answer = ask(socket_path, path, **query)
+    if status == 200:
+        return answer
+    text = answer.get("error", "") if isinstance(answer, dict) else str(answer)
+    raise AgentError(text or f"{socket_path}: the agent answered {status}")
+
+
+def _no_agent(socket_path: str) -> str:
+    start = "koordlet run"
+    directory = os.path.dirname(socket_path)
+    if directory != RUN_DIR:
+        start += f" -run-dir={directory}"
+    text = f"no agent answers on {socket_path}\n  start one:   {start}"
+    return f"{text}\n  elsewhere?   name its socket with --socket DIR/{SOCKET_NAME}"
+
+
+class _UnixConnection(http.client.HTTPConnection):
+    def __init__(self, socket_path: str) -> None:
+        super().__init__("localhost", timeout=TIMEOUT_S)
+        self._socket_path = socket_path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._socket_path)
