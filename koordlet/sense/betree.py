@@ -1,0 +1,167 @@
+"""What stands below the best-effort roots (`BeTree`) and what the roots' own knobs say now (`RootReader`).
+
+Both are asked every tick. A root is listed every time, so a new pod is seen at once; of the pods' directories a tenth
+is listed per tick. On v1 the cpuset hierarchy is the one listed: its levels are what the cpuset policy must order.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import structlog
+
+from koordlet.kernel.errors import KernelFileError
+from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.kernel.knobs import knob_path, parse
+from koordlet.model.cpuset import CpuSet
+from koordlet.model.knob import Knob
+from koordlet.model.pod import Tree
+from koordlet.model.view import BeRoot
+from koordlet.sense.kept import KeptFile
+
+log = structlog.get_logger(__name__)
+
+Levels = tuple[tuple[str, ...], ...]
+_ROTATION: Final = 10
+_KNOBS: Final = (Knob.CPU_QUOTA, Knob.CPUSET, Knob.CPU_SHARES, Knob.CPU_IDLE)
+
+
+class BeTree:
+    """Existing directories of each root at depth 0, 1 and 2, sorted, as paths relative to the hierarchy's root."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._roots: dict[str, dict[str, tuple[str, ...]] | None] = {}
+        self._levels: dict[str, Levels] = {}
+        self._queue: list[tuple[str, str]] = []
+        self._batch = 0
+
+    def levels(self, root: str) -> Levels:
+        """(root,), pods, containers; empty while the root does not exist. The first question lists all of it."""
+        if root not in self._roots:
+            self._roots[root] = None
+            self._list_root(root)
+        if root not in self._levels:
+            pods = self._roots[root]
+            self._levels[root] = () if pods is None else _levels(root, pods)
+        return self._levels[root]
+
+    def refresh(self, now_s: float) -> None:
+        """Lists every root and a tenth of the directories below them again."""
+        for root in self._roots:
+            self._list_root(root)
+        if not self._queue:
+            self._queue = [(root, path) for root, pods in self._roots.items() for path in pods or ()]
+            self._batch = -(-len(self._queue) // _ROTATION)
+        for _ in range(min(self._batch, len(self._queue))):
+            self._list_pod(*self._queue.pop())
+
+    def invalidate(self) -> None:
+        """Forgets everything: the next question lists anew."""
+        self._levels.clear()
+        self._queue.clear()
+        self._roots.clear()
+
+    def keep(self, roots: tuple[str, ...]) -> None:
+        """Forgets roots other than these."""
+        for root in self._roots.keys() - set(roots):
+            del self._roots[root]
+            self._levels.pop(root, None)
+
+    def _list_root(self, root: str) -> None:
+        before, found = self._roots[root], self._list(root)
+        if found is None:
+            after = None
+        else:
+            after = {path: before[path] if before and path in before else self._list(path) or () for path in found}
+        if after != before:
+            self._roots[root] = after
+            self._levels.pop(root, None)
+
+    def _list_pod(self, root: str, path: str) -> None:
+        pods = self._roots.get(root)
+        if pods is None or path not in pods:
+            return
+        found = self._list(path) or ()
+        if found != pods[path]:
+            pods[path] = found
+            self._levels.pop(root, None)
+
+    def _list(self, path: str) -> tuple[str, ...] | None:
+        """Sorted sub-directories; None when the directory is gone or unreadable."""
+        try:
+            with os.scandir(self._host.dir("cpuset", path)) as entries:
+                return tuple(sorted(f"{path}/{e.name}" for e in entries if e.is_dir(follow_symlinks=False)))
+        except OSError:
+            return None
+
+
+def _levels(root: str, pods: dict[str, tuple[str, ...]]) -> Levels:
+    return ((root,), tuple(pods), tuple(path for containers in pods.values() for path in containers))
+
+
+class RootReader:
+    """Reads the handful of files of each root on kept descriptors."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._files: dict[str, dict[Knob | None, KeptFile]] = {}
+        self._faults: set[str] = set()
+
+    def read(self, path: str, tree: Tree, levels: Levels = (), request_mcpu: int = 0) -> BeRoot:
+        """What the kernel says now; a value is None where its file is absent or makes no sense (logged once)."""
+        files = self._files.get(path)
+        if files is None:
+            files = self._files[path] = self._open(path)
+        texts = {knob: file.read() for knob, file in files.items()}
+        values = {knob: self._parse(files[knob], knob, texts.get(knob)) for knob in _KNOBS if knob in files}
+        quota, shares, idle = (values.get(knob) for knob in (Knob.CPU_QUOTA, Knob.CPU_SHARES, Knob.CPU_IDLE))
+        cpuset = values.get(Knob.CPUSET)
+        return BeRoot(
+            path=path,
+            tree=tree,
+            levels=levels,
+            request_mcpu=request_mcpu,
+            quota_us=quota if isinstance(quota, int) else None,
+            period_us=self._period_us(texts),
+            cpuset=cpuset if isinstance(cpuset, CpuSet) else None,
+            shares=shares if isinstance(shares, int) else None,
+            idle=idle if isinstance(idle, int) else None,
+        )
+
+    def keep(self, roots: tuple[str, ...]) -> None:
+        """Closes the descriptors of other roots."""
+        for path in self._files.keys() - set(roots):
+            for file in self._files.pop(path).values():
+                file.close()
+
+    def close(self) -> None:
+        self.keep(())
+
+    def _open(self, path: str) -> dict[Knob | None, KeptFile]:
+        """By knob; None stands for v1's period file (v2 has the period in cpu.max)."""
+        files: dict[Knob | None, KeptFile] = {}
+        for knob in _KNOBS:
+            file = knob_path(self._host, path, knob, effective=True)
+            if file is not None:
+                files[knob] = KeptFile(file)
+        if self._host.version is CgroupVersion.V1:
+            files[None] = KeptFile(self._host.dir("cpu", path) / "cpu.cfs_period_us")
+        return files
+
+    def _parse(self, file: KeptFile, knob: Knob, text: str | None) -> int | CpuSet | None:
+        if text is None:
+            return None
+        try:
+            return parse(self._host.version, knob, text)
+        except KernelFileError as error:
+            if (fault := f"{file.path}: {error.reason}") not in self._faults:
+                self._faults.add(fault)
+                log.warning("be_root.unreadable", error=str(error.at(file.path)))
+            return None
+
+    def _period_us(self, texts: dict[Knob | None, str | None]) -> int | None:
+        text = texts.get(None) if self._host.version is CgroupVersion.V1 else texts.get(Knob.CPU_QUOTA)
+        last = text.split()[-1:] if text else []
+        return int(last[0]) if last and last[0].isdecimal() else None

@@ -1,0 +1,40 @@
+"""`KeptFile`: a kernel file that is read every tick, on a descriptor that stays open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class KeptFile:
+    """Opened at the first use and again after a failed read: a cgroup made anew under the same path is another file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd = -1
+
+    def fd(self) -> int:
+        """-1 while the file cannot be opened."""
+        if self._fd < 0:
+            try:
+                self._fd = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            except OSError:
+                return -1
+        return self._fd
+
+    def read(self) -> str | None:
+        """Stripped content of a small file, None while it is not there or unreadable."""
+        for _ in range(2):
+            fd = self.fd()
+            if fd < 0:
+                return None
+            try:
+                return os.pread(fd, 4096, 0).decode("ascii", "replace").strip()
+            except OSError:
+                self.close()
+        return None
+
+    def close(self) -> None:
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1

@@ -1,0 +1,166 @@
+"""`Rows`: keeps the native table (native/table.h) in step with what is wanted and what exists.
+
+A wanted cgroup that is not there yet, or went away, is looked for again with a few stat calls per tick. A cgroup that
+went away is taken up again only when its path names another directory: the old one never comes back.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Iterator
+from typing import Final, Protocol
+
+import structlog
+
+from koordlet._native import CData, ffi, lib
+from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.sense.targets import Key, Target
+
+log = structlog.get_logger(__name__)
+
+STATS_PER_TICK: Final = 8
+_SERIES_KIND: Final = {lib.KL_POD: "pod", lib.KL_CONTAINER: "container", lib.KL_HOST: "host"}
+_GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+
+
+class Rings(Protocol):
+    """Where samples go (store.rings.RingStore). handle: the native object."""
+
+    @property
+    def handle(self) -> CData: ...
+    def open(self, kind: str, ident: str, metric: str) -> int: ...
+    def close(self, kind: str, ident: str) -> None: ...
+    def push(self, kind: str, ident: str, metric: str, at_s: float, value: float) -> None: ...
+
+
+class Rows:
+    """table: for kl_table_pass. lost: rows that went away since the start."""
+
+    def __init__(self, host: Host, rings: Rings | None) -> None:
+        made = lib.kl_table_new(1 if host.version is CgroupVersion.V1 else 2)
+        if made == ffi.NULL:
+            raise MemoryError("no memory for the table of cgroups")
+        self.table: CData = ffi.gc(made, lib.kl_table_free)
+        self.lost = 0
+        self._host = host
+        self._rings = rings
+        self._targets: dict[Key, Target] = {}
+        self._rows: dict[Key, int] = {}
+        self._keys: dict[int, Key] = {}
+        self._inodes: dict[Key, int] = {}
+        self._missing: deque[Key] = deque()
+        self._failed: set[tuple[str, int]] = set()
+        self._out = ffi.new("struct kl_row *")
+
+    def want(self, targets: dict[Key, Target]) -> None:
+        """Removes what is no longer wanted, tries at once what is new."""
+        for key in self._targets.keys() - targets.keys():
+            self._forget(key)
+        # Several targets may share a series (a container whose cgroup moved); close it with the last one.
+        kept = {(target.kind, target.ident) for target in targets.values()}
+        for target in self._targets.values():
+            if self._rings is not None and (target.kind, target.ident) not in kept and target.kind in _SERIES_KIND:
+                self._rings.close(_SERIES_KIND[target.kind], target.ident)
+        before, self._targets = self._targets, targets
+        for key, target in targets.items():
+            if key not in before:
+                if not self._add(target):
+                    self._missing.append(key)
+            elif before[key].be != target.be and key in self._rows:
+                lib.kl_table_tag(self.table, self._rows[key], target.be)
+
+    def retry(self) -> None:
+        """Looks for a few of the missing directories."""
+        for _ in range(min(STATS_PER_TICK, len(self._missing))):
+            key = self._missing.popleft()
+            target = self._targets.get(key)
+            if target is None or key in self._rows:
+                continue
+            inode = self._inode(target)
+            if inode is None or inode == self._inodes.get(key) or not self._add(target):
+                self._missing.append(key)
+
+    def drop_gone(self, count: int) -> None:
+        """Takes the rows that a pass found gone (at most `count`) out of the table."""
+        numbers = ffi.new("int[]", count)
+        for index in range(lib.kl_table_gone(self.table, numbers, count)):
+            key = self._keys.pop(numbers[index])
+            lib.kl_table_remove(self.table, self._rows.pop(key))
+            self._missing.append(key)
+            self.lost += 1
+
+    def items(self) -> Iterator[tuple[Target, CData | None]]:
+        """Every target with its latest figures (struct kl_row, valid until the next step), None while missing."""
+        for key, target in self._targets.items():
+            row = self._rows.get(key)
+            found = row is not None and lib.kl_table_read(self.table, row, self._out) == 0
+            yield target, self._out if found else None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def missing(self) -> int:
+        """Wanted cgroups without a row."""
+        return len(self._targets) - len(self._rows)
+
+    @property
+    def descriptors(self) -> int:
+        found: int = lib.kl_table_descriptors(self.table)
+        return found
+
+    def close(self) -> None:
+        """Closes every descriptor."""
+        self.want({})
+
+    def _forget(self, key: Key) -> None:
+        row = self._rows.pop(key, None)
+        if row is not None:
+            del self._keys[row]
+            lib.kl_table_remove(self.table, row)
+        else:
+            self._missing = deque(other for other in self._missing if other != key)
+        self._inodes.pop(key, None)
+
+    def _inode(self, target: Target) -> int | None:
+        try:
+            return os.stat(self._host.dir("cpuacct", target.cgroup)).st_ino
+        except OSError:
+            return None
+
+    def _add(self, target: Target) -> bool:
+        inode = self._inode(target)
+        if inode is None:
+            return False
+        paths = [
+            ffi.new("char[]", os.fsencode(self._host.dir(subsystem, target.cgroup)))
+            for subsystem in ("cpuacct", "cpu", "memory")
+        ]
+        spec = ffi.new("struct kl_row_spec *")
+        spec.usage_dir, spec.cpu_dir, spec.memory_dir = paths
+        spec.kind, spec.be = target.kind, target.be
+        spec.pod = self._rows.get(target.parent, -1) if target.parent is not None else -1
+        spec.cpu_series, spec.memory_series = self._series(target, "cpu"), self._series(target, "memory")
+        row = lib.kl_table_add(self.table, spec)
+        if row < 0:
+            self._report(target, -row)
+            return False
+        self._rows[target.key] = row
+        self._keys[row] = target.key
+        self._inodes[target.key] = inode
+        return True
+
+    def _series(self, target: Target, metric: str) -> int:
+        kind = _SERIES_KIND.get(target.kind)
+        return -1 if self._rings is None or kind is None else self._rings.open(kind, target.ident, metric)
+
+    def _report(self, target: Target, number: int) -> None:
+        """A fault other than "not there" is said once per cgroup and kind of fault."""
+        if number in _GONE or (fault := (target.cgroup, number)) in self._failed:
+            return
+        if len(self._failed) > 256:
+            self._failed.clear()
+        self._failed.add(fault)
+        log.warning("sampler.cgroup_unreadable", cgroup=target.cgroup, errno=errno.errorcode.get(number, number))

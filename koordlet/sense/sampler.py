@@ -1,0 +1,207 @@
+"""`Sampler`: one native pass per tick over every watched cgroup, and the node; hands out totals.
+
+A steady tick makes no Python object per pod. A reading that is not there is None: a sum counts the cgroups that had a
+rate in this pass, so a pod in its first tick is still inside the system usage (spec/collect W-44).
+"""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+import structlog
+
+from koordlet._native import CData, ffi, lib
+from koordlet.kernel.host import Host
+from koordlet.model.pod import HostApp, PodSet
+from koordlet.model.status import WorkloadUsage
+from koordlet.model.view import Reading, Usage
+from koordlet.sense.node import NodeMeter
+from koordlet.sense.rows import Rings, Rows
+from koordlet.sense.targets import Target, wanted_targets
+
+log = structlog.get_logger(__name__)
+
+MAX_CPU_AGE_S: Final = 10.0
+"""An older node reading gives no system usage (the reference's collect-sys-metric-outdated-interval)."""
+MAX_MEMORY_AGE_S: Final = 15.0
+"""memory.stat comes round every 10 passes; one late tick may be added."""
+
+
+@dataclass(frozen=True, slots=True)
+class SamplerCounts:
+    """rows: cgroups read; missing: wanted but not there; lost: went away since the start; errors: since the start.
+
+    The rest is about the last pass: files read of each kind, containers skipped because their pod stood still.
+    """
+
+    rows: int
+    descriptors: int
+    missing: int
+    lost: int
+    errors: int
+    counters: int
+    raws: int
+    memory_stats: int
+    quotas: int
+    skipped: int
+
+
+class Sampler:
+    """One thread at a time. nominal_time: takes every value at the tick's time, for tests in virtual time."""
+
+    def __init__(self, host: Host, rings: Rings | None = None, *, nominal_time: bool = False) -> None:
+        self._rings = rings
+        self._rows = Rows(host, rings)
+        self._node = NodeMeter(host)
+        self._totals = ffi.new("struct kl_totals *")
+        self._flags = lib.KL_PASS_NOMINAL_TIME if nominal_time else 0
+        self._wanted: tuple[int, tuple[HostApp, ...], tuple[str, ...]] | None = None
+        self._pods_known = False
+        self._errors = 0
+
+    def sync(self, pods: PodSet, host_apps: tuple[HostApp, ...], be_roots: tuple[str, ...]) -> None:
+        """Watches exactly these from now on; cheap when nothing changed."""
+        self._pods_known = pods.at_s is not None
+        wanted = (pods.revision, host_apps, be_roots)
+        if wanted != self._wanted:
+            self._wanted = wanted
+            self._rows.want(wanted_targets(pods, host_apps, be_roots))
+
+    def sample(self, now_s: float) -> Usage:
+        """One pass. surge_mcpu and ls_pressure_permyriad are the sentinel's and stay None here."""
+        self._rows.retry()
+        self._node.read(now_s)
+        totals = self._totals
+        handle = ffi.NULL if self._rings is None else self._rings.handle
+        lib.kl_table_pass(self._rows.table, handle, round(now_s * 1e9), self._flags, totals)
+        self._errors += totals.errors
+        if totals.gone:
+            self._rows.drop_gone(totals.gone)
+        usage = self._usage(now_s)
+        self._append(now_s, usage)
+        return usage
+
+    def workloads(self) -> Iterator[WorkloadUsage]:
+        """Latest figures of every pod, container and host application, those without a cgroup included."""
+        for target, row in self._rows.items():
+            if target.kind != lib.KL_ROOT:
+                yield _workload(target, row)
+
+    def counts(self) -> SamplerCounts:
+        totals = self._totals
+        return SamplerCounts(
+            rows=len(self._rows),
+            descriptors=self._rows.descriptors,
+            missing=self._rows.missing,
+            lost=self._rows.lost,
+            errors=self._errors + self._node.errors,
+            counters=totals.counters,
+            raws=totals.raws,
+            memory_stats=totals.memory_stats,
+            quotas=totals.quotas,
+            skipped=totals.skipped,
+        )
+
+    def close(self) -> None:
+        """Closes every descriptor."""
+        self._rows.close()
+        self._node.close()
+        self._wanted = None
+
+    def _usage(self, now_s: float) -> Usage:
+        cpu, memory = self._totals.cpu, self._totals.memory
+        node_cpu, node_memory = self._node.mcpu, self._node.memory
+        pods_cpu = pods_memory = nonbe_pods = None
+        if self._pods_known:
+            pods_cpu = _rate(cpu[lib.KL_SUM_PODS], now_s)
+            nonbe_pods = _rate(cpu[lib.KL_SUM_NONBE_PODS], now_s)
+            pods_memory = _weight(memory[lib.KL_SUM_PODS], now_s)
+        hosts_cpu = _rate(cpu[lib.KL_SUM_HOSTS], now_s)
+        hosts_memory = _weight(memory[lib.KL_SUM_HOSTS], now_s)
+        return Usage(
+            node_mcpu=node_cpu,
+            pods_mcpu=pods_cpu,
+            nonbe_pods_mcpu=nonbe_pods,
+            hosts_mcpu=hosts_cpu,
+            nonbe_hosts_mcpu=_rate(cpu[lib.KL_SUM_NONBE_HOSTS], now_s),
+            be_mcpu=_roots(cpu[lib.KL_SUM_ROOTS], now_s),
+            system_mcpu=_rest(node_cpu, pods_cpu, hosts_cpu, now_s, MAX_CPU_AGE_S),
+            node_memory_bytes=node_memory,
+            pods_memory_bytes=pods_memory,
+            be_memory_bytes=_roots(memory[lib.KL_SUM_ROOTS], now_s),
+            system_memory_bytes=_rest(node_memory, pods_memory, hosts_memory, now_s, MAX_MEMORY_AGE_S),
+        )
+
+    def _append(self, now_s: float, usage: Usage) -> None:
+        if self._rings is None:
+            return
+        for kind, metric, reading in (
+            ("node", "cpu", usage.node_mcpu),
+            ("node", "memory", usage.node_memory_bytes),
+            ("system", "cpu", usage.system_mcpu),
+            ("system", "memory", usage.system_memory_bytes),
+            ("be", "cpu", usage.be_mcpu),
+            ("be", "memory", usage.be_memory_bytes),
+        ):
+            if reading is not None and now_s - reading.at_s < MAX_MEMORY_AGE_S:
+                self._rings.push(kind, "", metric, reading.at_s, reading.value)
+
+
+def raise_descriptor_limit() -> int:
+    """Lifts this process's soft limit of open files to the hard one and returns it (five per pod, four per container).
+
+    Call once at start, before anything copies the limit to children.
+    """
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return hard
+
+
+def _rate(total: CData, now_s: float) -> Reading | None:
+    """Sum of rates. Nobody there is a true 0; somebody there, but nobody with a rate yet, is no reading."""
+    return None if total.missing and not total.rows else Reading(total.value, now_s)
+
+
+def _weight(total: CData, now_s: float) -> Reading | None:
+    """Sum of memory values, as old as the oldest of them."""
+    if not total.rows:
+        return None if total.missing else Reading(0.0, now_s)
+    return Reading(total.value, min(total.oldest_ns / 1e9, now_s))
+
+
+def _roots(total: CData, now_s: float) -> Reading | None:
+    """The BE roots' own figures: all of them or none, a part would be misread as less."""
+    return None if total.missing or not total.rows else Reading(total.value, min(total.oldest_ns / 1e9, now_s))
+
+
+def _rest(
+    node: Reading | None, pods: Reading | None, hosts: Reading | None, now_s: float, max_s: float
+) -> Reading | None:
+    """max(0, node - pods - hosts), as old as the oldest input; None when one is absent or too old."""
+    if node is None or pods is None or hosts is None:
+        return None
+    at_s = min(node.at_s, pods.at_s, hosts.at_s)
+    return Reading(max(0.0, node.value - pods.value - hosts.value), at_s) if now_s - at_s < max_s else None
+
+
+def _workload(target: Target, row: CData | None) -> WorkloadUsage:
+    name = target.pod.key if target.pod is not None else target.ident
+    if row is None:
+        return WorkloadUsage(name, target.cgroup, target.pod, target.container)
+    return WorkloadUsage(
+        name,
+        target.cgroup,
+        target.pod,
+        target.container,
+        cpu_mcpu=_reading(row.mcpu, row.mcpu_ns),
+        memory_bytes=_reading(row.memory, row.memory_ns),
+        memory_raw_bytes=_reading(row.raw, row.raw_ns),
+        throttled=_reading(row.throttled, row.throttled_ns),
+    )
+
+
+def _reading(value: float, at_ns: int) -> Reading | None:
+    return None if at_ns == lib.KL_NEVER else Reading(value, at_ns / 1e9)
