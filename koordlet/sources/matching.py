@@ -80,9 +80,11 @@ class Resolver:
         where = declaration.where
         try:
             matched = self._matches(declaration.match, now_s)
-        except (OSError, _UnusableError) as error:
-            reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-            notes.append(f"{where}: {reason}")
+        except _UnusableError as error:
+            notes.append(f"{where}: {error}")
+            return []
+        except OSError as error:
+            notes.append(f"{where}: {error.strerror or error}")
             return self._last.get(where, [])
         usable: dict[str, int] = {}
         for path, inode in matched:
