@@ -37,7 +37,7 @@ class AuditLog:
     directory: made 0755 at the first record; None keeps the tail in memory only (gate AuditEvents off).
     verbose: records of a higher level are dropped, 0 keeps all. max_mb: of all files together, so max_mb // 2
     files of 2 MiB (one at least). clock: wall clock in seconds.
-    write_errors/last_error: records that could not be written since the start, and why the last one failed.
+    write_errors: records that could not be written since the start. last_error: why, "" while writing works.
     """
 
     def __init__(
@@ -93,6 +93,7 @@ class AuditLog:
             return
         if self._failing:
             self._failing = False
+            self.last_error = ""
             log.info("audit.recovered", lost=self.write_errors)
 
     def _append(self, directory: Path, line: bytes) -> None:

@@ -105,7 +105,7 @@ def _loop(families: Families, snapshot: Snapshot) -> None:
     families.counter("tick_overruns", "Rounds that started late by more than one interval.", stats.overruns)
     families.gauge("tick_duration_milliseconds", "Time that the last round took.", round(stats.last_ms, 3))
     families.gauge("last_tick_timestamp_seconds", "Wall clock of the last round, seconds.", snapshot.wall_s)
-    families.counter("sentinel_fires", "Times that the sentinel woke the loop between two rounds.", stats.surges)
+    families.counter("surges", "Rounds between two ticks, because the sentinel woke the loop.", stats.surges)
     families.gauge("observe_mode", "1 while nothing is written (--observe).", float(snapshot.observe))
     families.gauge("degraded", "Number of reasons why the agent is degraded.", len(snapshot.degraded))
     families.gauge("pods", "Known workloads.", len(snapshot.view.pods.pods))

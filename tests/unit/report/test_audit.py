@@ -143,6 +143,7 @@ def test_a_full_disk_is_counted_and_survived(tmp_path: Path, clock: Clock, open_
     assert "No space left" in log.last_error
     (tmp_path / "audit.log").unlink()
     log(record("c"))
+    assert log.last_error == ""
     assert [row["message"] for row in lines(tmp_path)] == ["c"]
     assert [row["message"] for row in log.tail()] == ["a", "b", "c"]
 

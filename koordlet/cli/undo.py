@@ -1,0 +1,128 @@
+"""`koordlet undo`: put back every kernel value that an agent left behind."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from koordlet.cli import words
+from koordlet.cli.client import RUN_DIR
+from koordlet.cli.screen import add_output, console, fail, indent, parser, print_json, table
+
+if TYPE_CHECKING:
+    from koordlet.act.journal import Entry
+    from koordlet.act.undo import UndoReport
+
+STATE_DIR: Final = "/var/lib/koordlet"
+AUDIT_DIR: Final = "/var/log/koordlet"
+ROOTS: Final = ("cgroup", "sys", "sys-fs", "proc")
+
+ABOUT: Final = """\
+Puts back every kernel value that an agent changed and did not put back itself: after kill -9, a crash, or a
+stop with -restore-on-exit=keep. A value that somebody else has changed since is left alone (--force takes it too).
+"""
+
+
+def main(argv: list[str]) -> int:
+    options = parser("undo", ABOUT)
+    options.add_argument("--state-dir", default=STATE_DIR, metavar="DIR", help=f"the journal's (default {STATE_DIR})")
+    options.add_argument("--run-dir", default=RUN_DIR, metavar="DIR", help=f"the agent's (default {RUN_DIR})")
+    options.add_argument("--mode", choices=("host", "daemonset"), default="host", help="where the host's files are")
+    for root in ROOTS:
+        options.add_argument(
+            f"--{root}-root-dir", metavar="DIR", help=f"{root.replace('-', '/')} instead of the mode's"
+        )
+    options.add_argument("--audit-log-dir", default=AUDIT_DIR, metavar="DIR", help=f"default {AUDIT_DIR}")
+    options.add_argument("--force", action="store_true", help="also values that somebody else has changed since")
+    options.add_argument("--yes", action="store_true", help="do not ask")
+    add_output(options)
+    given = options.parse_args(argv)
+    return _undo(given)
+
+
+def _undo(given: Any) -> int:
+    from koordlet.act.journal import Journal, JournalError, read_boot_id
+    from koordlet.act.lock import Lock, LockedError
+    from koordlet.act.undo import undo
+    from koordlet.kernel.host import Host
+    from koordlet.report.audit import AuditLog
+
+    path = Path(given.state_dir) / "journal"
+    if not path.exists():
+        return _nothing(given, f"{path}: there is no journal, so no agent has left anything behind")
+    roots = {f"{root.replace('-', '_')}_root": getattr(given, f"{root.replace('-', '_')}_root_dir") for root in ROOTS}
+    host = Host.preset(given.mode, **{name: Path(root) for name, root in roots.items() if root})
+    try:
+        with Lock(Path(given.run_dir) / "koordlet.lock"):
+            journal = Journal(path, read_boot_id(host))
+            try:
+                entries = journal.live()
+                if not entries:
+                    return _nothing(given, "nothing to undo: the journal holds no value that is still changed")
+                if not given.yes and (refused := _ask(entries)):
+                    return refused
+                audit = AuditLog(given.audit_log_dir)
+                report = undo(host, journal, audit, force=given.force)
+                audit.close()
+            finally:
+                journal.close()
+    except LockedError as error:
+        stop = "systemctl stop koordlet" if error.pid is None else f"systemctl stop koordlet, or kill {error.pid}"
+        text = f"an agent is running and owns these values; stop it first ({stop}). A clean stop puts them back itself"
+        return fail("undo", text)
+    except (JournalError, OSError) as error:
+        hint = "; try again with sudo" if isinstance(error, PermissionError) else ""
+        return fail("undo", f"{error}{hint}")
+    return _tell(given, report)
+
+
+def _nothing(given: Any, text: str) -> int:
+    if given.output == "json":
+        print_json({"restored": 0, "kept": 0, "failed": 0, "rows": [], "note": text})
+    else:
+        print(text)
+    return 0
+
+
+def _ask(entries: tuple[Entry, ...]) -> int:
+    """0 to go on, else the exit code."""
+    if not sys.stdin.isatty():
+        number = words.count(len(entries), "kernel value")
+        return fail("undo", f"{number} would be put back; say --yes to do it without asking", 2)
+    screen = console(stderr=True)
+    made = table("CGROUP", "KNOB", "BACK TO", wrap=("CGROUP", "BACK TO"))
+    for entry in entries[:20]:
+        made.add_row(entry.target, entry.knob.value, entry.original.decode("utf-8", "replace").strip())
+    if len(entries) > 20:
+        made.add_row(f"and {len(entries) - 20} more")
+    screen.print(indent(made))
+    sys.stderr.write(f"Put {words.count(len(entries), 'kernel value')} back? [y/N] ")
+    sys.stderr.flush()
+    if sys.stdin.readline().strip().lower() in ("y", "yes"):
+        return 0
+    return fail("undo", "nothing was changed")
+
+
+def _tell(given: Any, report: UndoReport) -> int:
+    code = 1 if report.failed else 0
+    if given.output == "json":
+        rows = [{**dataclasses.asdict(row), "knob": row.knob.value, "action": row.action.value} for row in report.rows]
+        print_json({"restored": report.restored, "kept": report.kept, "failed": report.failed, "rows": rows})
+        return code
+    screen = console()
+    made = table("CGROUP", "KNOB", "WAS", "ORIGINAL", "RESULT", wrap=("CGROUP", "WAS", "ORIGINAL", "RESULT"))
+    for row in report.rows:
+        style = {"failed": "red", "restored": "green"}.get(row.action.value, "yellow")
+        result = f"{row.action.value}: {row.error}" if row.error else row.action.value
+        made.add_row(row.target, row.knob.value, row.current, row.original, result, style=style)
+    screen.print(made)
+    screen.print(
+        f"{report.restored} put back, {report.kept} left because somebody else changed them, {report.failed} failed"
+    )
+    if report.failed:
+        screen.print("What failed stays in the journal; run koordlet undo again when the cause is gone.")
+    if report.kept and not given.force:
+        screen.print("koordlet undo --force takes the changed ones too.")
+    return code
