@@ -10,13 +10,16 @@ import errno
 import os
 from collections import deque
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import structlog
 
-from koordlet._native import CData, ffi, lib
+from koordlet._native import ffi, lib
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.sense.targets import Key, Target
+
+if TYPE_CHECKING:
+    from koordlet._native import CData
 
 log = structlog.get_logger(__name__)
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 import resource
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
-from koordlet._native import CData, ffi, lib
+from koordlet._native import ffi, lib
 from koordlet.kernel.host import Host
 from koordlet.model.pod import HostApp, PodSet
 from koordlet.model.status import WorkloadUsage
@@ -21,6 +21,9 @@ from koordlet.model.view import Reading, Usage
 from koordlet.sense.node import NodeMeter
 from koordlet.sense.rows import Rings, Rows
 from koordlet.sense.targets import Target, wanted_targets
+
+if TYPE_CHECKING:
+    from koordlet._native import CData
 
 log = structlog.get_logger(__name__)
 

@@ -7,10 +7,13 @@ seconds, kept in whole milliseconds. Any thread may ask.
 from __future__ import annotations
 
 import threading
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from koordlet._native import CData, ffi, lib
+from koordlet._native import ffi, lib
 from koordlet.store.aggregate import Aggregate
+
+if TYPE_CHECKING:
+    from koordlet._native import CData
 
 WORKLOAD_SAMPLES: Final = 300
 """Five minutes at one sample per second, the reporter's aggregate window."""
