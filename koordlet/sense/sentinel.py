@@ -29,8 +29,8 @@ log = structlog.get_logger(__name__)
 class Sentinel:
     """Watches non-BE CPU usage (root counter minus the BE roots' counters) and the LS groups' CPU pressure.
 
-    period_us: time between two looks, a quarter to all of window_us, over which usage is averaged. Pressure is
-    averaged over 100 ms. Raises OSError when the thread or its descriptors cannot be made.
+    period_us: time between two looks, 1 ms to 1 s; window_us: over which usage is averaged, at least a period, at most
+    10 s. Pressure is averaged over 100 ms. Raises OSError for other values, and when the thread cannot be made.
     """
 
     def __init__(self, host: Host, *, period_us: int = 20_000, window_us: int = 40_000) -> None:
@@ -45,6 +45,7 @@ class Sentinel:
         _check(lib.kl_sentinel_create(out))
         self._handle: CData | None = out[0]
         try:
+            self.set_plan(SurgePlan())
             _check(lib.kl_sentinel_start(self._handle))
         except OSError:
             self.close()

@@ -21,6 +21,7 @@ from koordlet.model.view import SurgePlan
 from koordlet.sense.sentinel import Sentinel
 
 HOST = Host.preset("host")
+CAPACITY_MCPU = len(os.sched_getaffinity(0)) * 1000
 UNIFIED = HOST.cgroup_root / "unified"
 pytestmark = [
     pytest.mark.live_v1,
@@ -83,15 +84,17 @@ def used_s(cgroup: Path) -> float:
     return int(text.split()[1]) / 1e6 if text.startswith("usage_usec") else int(text) / 1e9
 
 
-def measured_mcpu(sentinel: Sentinel) -> float:
-    """Present non-BE usage: the most of a dozen looks, so that the test does not depend on its neighbours' load."""
+def calm_mcpu(sentinel: Sentinel) -> float:
+    """Non-BE usage before the test's own load, the most of a dozen looks; skips when others leave it no CPU."""
     sentinel.set_plan(SurgePlan(nonbe_mcpu=10**9))
-    most, seen = 0.0, sentinel.stats()["looks"]
+    most_mcpu, seen = 0.0, sentinel.stats()["looks"]
     while sentinel.stats()["looks"] < seen + 12:
         reading = sentinel.surge()[0]
-        most = max(most, reading.value if reading else 0.0)
+        most_mcpu = max(most_mcpu, reading.value if reading else 0.0)
         select.select([], [], [], 0.01)
-    return most
+    if most_mcpu > CAPACITY_MCPU - 800:
+        pytest.skip(f"the machine is busy: {most_mcpu:.0f} of {CAPACITY_MCPU} milli-CPU")
+    return most_mcpu
 
 
 def wait_for_fire(sentinel: Sentinel, timeout_s: float) -> bool:
@@ -101,32 +104,29 @@ def wait_for_fire(sentinel: Sentinel, timeout_s: float) -> bool:
 
 def test_fires_for_load_outside_be(sentinel: Sentinel, be: Path) -> None:
     assert sentinel.set_sources((be.name,), ()) == []
-    capacity_mcpu = len(os.sched_getaffinity(0)) * 1000
-    before_mcpu = measured_mcpu(sentinel)
-    if before_mcpu > capacity_mcpu - 800:
-        pytest.skip(f"the machine is busy: {before_mcpu:.0f} of {capacity_mcpu} milli-CPU")
+    before_mcpu = calm_mcpu(sentinel)
     sentinel.set_plan(SurgePlan(nonbe_mcpu=int(before_mcpu) + 500))
     with spinner(None):
         assert wait_for_fire(sentinel, 5)
         reading = sentinel.surge()[0]
     assert reading is not None
-    assert before_mcpu + 500 < reading.value <= capacity_mcpu * 1.5
+    assert before_mcpu + 500 < reading.value <= CAPACITY_MCPU * 1.5
 
 
 def test_load_inside_be_is_no_reason_and_a_removed_root_no_fault(sentinel: Sentinel, be: Path) -> None:
     assert sentinel.set_sources((be.name,), ()) == []
-    plan = SurgePlan(nonbe_mcpu=int(measured_mcpu(sentinel)) + 700)
+    plan = SurgePlan(nonbe_mcpu=int(calm_mcpu(sentinel)) + 700)
     with spinner(be):
-        before_s = used_s(be)
-        for _ in range(6):  # a neighbour's burst may fire it; were BE counted, each attempt would
+        for _ in range(12):  # a neighbour's burst may fire it; were BE counted, each attempt would
             sentinel.set_plan(plan)
+            before_s = used_s(be)
             quiet = not wait_for_fire(sentinel, 0.5)
-            if quiet:
+            be_used_s = used_s(be) - before_s
+            if quiet and be_used_s > 0.3:
                 break
-        be_used_s = used_s(be) - before_s
         reading = sentinel.surge()[0]
-    assert be_used_s > 0.2
     assert quiet
+    assert be_used_s > 0.3
     assert reading is not None
 
     watched = counter(be)

@@ -186,6 +186,12 @@ def test_groups_beyond_the_room_are_named(v2_tree: Tree, start: Callable[[Tree],
         sentinel.set_sources(tuple(f"be{number}" for number in range(65)), ())
 
 
+@pytest.mark.parametrize(("period_us", "window_us"), [(999, 40_000), (20_000, 19_999), (20_000, 10_000_001)])
+def test_impossible_times_are_refused(v2_tree: Tree, period_us: int, window_us: int) -> None:
+    with pytest.raises(OSError, match="Invalid argument"):
+        Sentinel(v2_tree.host, period_us=period_us, window_us=window_us)
+
+
 def test_a_copied_pressure_file_is_never_written(v2_tree: Tree, start: Callable[[Tree], Sentinel]) -> None:
     v2_tree.stall("ls", 3)
     sentinel = start(v2_tree)
