@@ -1,7 +1,8 @@
 """Reaction to pressure of the online side between and at ticks: cut, hold, and know when it is not BE's doing. Pure.
 
 CPU pressure also rises when an online group is throttled by its own limit or has more threads than CPUs.
-Cutting BE does not help then, so a series of cuts without relief ends in ignoring the signal for a while.
+Cutting BE does not help then: cuts without relief, several or down to the floor, end in ignoring the signal
+for a while.
 """
 
 from __future__ import annotations
@@ -39,10 +40,12 @@ def react(
     if reading.value <= LIMIT_PERMYRIAD:
         return Pressure(reading.at_s, before.cut_at_s, 0, before.ignored_until_s), False
     too_soon = before.cut_at_s is not None and now_s - before.cut_at_s < CUT_EVERY_S
-    if not above_floor or too_soon or ignored(before, now_s):
+    if too_soon or ignored(before, now_s):
         return before, False
-    if before.cuts >= MAX_CUTS:
+    if before.cuts >= MAX_CUTS or (before.cuts and not above_floor):
         return Pressure(reading.at_s, None, 0, now_s + IGNORE_S), False
+    if not above_floor:
+        return before, False
     return Pressure(reading.at_s, now_s, before.cuts + 1, None), True
 
 

@@ -20,7 +20,7 @@ from tests.unit.decide.build import P8, T16, cpus, decide, pinned, policy, quota
 
 CPUSET = SuppressPolicy.CPUSET
 
-TARGETS = [  # cores: capacity, threshold, non-BE pods, non-BE hosts, node, all pods, all hosts, reserved, min % -> S mcpu
+TARGETS = [  # cores: capacity, threshold %, non-BE pods, non-BE hosts, node, pods, hosts, reserved; min % -> S mcpu
     pytest.param(100, 65, 32.5, 0, 50, 44.5, 0, 2, None, 27_000, id="row-1"),
     pytest.param(100, 65, 32.5, 1.5, 50, 44.5, 1.5, 2, None, 27_000, id="row-2"),
     pytest.param(16, 65, 9, 0, 12, 11.5, 0, 1, None, 400, id="row-3"),

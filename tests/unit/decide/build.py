@@ -155,9 +155,6 @@ def with_kernel(seen: NodeView, outcome: Outcome[Any]) -> NodeView:
     """The view after act wrote what was wanted."""
     roots = []
     for one in seen.be_roots:
-        wanted = quota(outcome, one.path)
-        kept = value(outcome, Knob.CPUSET, one.path)
-        roots.append(
-            replace(one, quota_us=one.quota_us if wanted is None else wanted, cpuset=one.cpuset if kept is None else kept)
-        )
+        quota_us, kept = quota(outcome, one.path), value(outcome, Knob.CPUSET, one.path)
+        roots.append(replace(one, quota_us=quota_us or one.quota_us, cpuset=kept or one.cpuset))
     return replace(seen, be_roots=tuple(roots))
