@@ -17,7 +17,8 @@ import structlog
 
 from koordlet.act.journal import Journal
 from koordlet.act.look import Look, Missing, as_text, look, value_of
-from koordlet.act.merge import Key, merge
+from koordlet.act.merge import merge
+from koordlet.act.order import Key
 from koordlet.act.records import record
 from koordlet.act.slot import AT_ONCE, NEVER, Slot
 from koordlet.act.undo import undo
@@ -108,7 +109,7 @@ class Executor:
         """Give everything back, for a clean stop. What fails stays in the journal for the next start or `undo`."""
         self.close()
         self._slots.clear()
-        self._taken, self._shadowed, self._next_due_s = {}, (), NEVER
+        self._taken, self._shadowed, self._next_due_s, self._stale = {}, (), NEVER, True
         self._counts = _Counts()
         report = self._report()
         if self._journal is None:
@@ -213,8 +214,11 @@ class Executor:
         (_, knob), value, version = key, slot.decision.value, self._host.version
         try:
             target = ensure_target(slot.decision.target)
-            data = b"" if isinstance(value, Restore) else encode(version, knob, value)
+            data = b"" if slot.releasing or isinstance(value, Restore) else encode(version, knob, value)
         except ValueError as error:  # only another wish can help
+            if slot.releasing:
+                self._drop(slot)
+                return None
             self._fail(slot, str(error), now_s, due_s=NEVER, tried=str(value))
             return None
         try:

@@ -39,6 +39,7 @@ HEADER: Final = b"# koordlet journal 1: original content of the kernel files it 
 COMPACT_BYTES: Final = 262_144
 """A longer file is compacted, provided that this makes it four times smaller."""
 OURS_MAX: Final = 16
+_KNOBS: Final = {knob.value for knob in Knob}
 
 
 class JournalError(Exception):
@@ -199,17 +200,19 @@ class Journal:
             raise JournalError(f"{self.path}: {error.strerror}") from error
         bad = 0
         for line in lines[:-1]:  # after the last newline there is nothing, or a line that was cut short
-            record = None if line.startswith(b"#") else _parse(line)
-            if record is not None:
-                self._replay(record)
-            bad += record is None and not line.startswith(b"#")
+            if line.startswith(b"#"):
+                continue
+            try:
+                self._replay(_parse(line))
+            except (ValueError, KeyError, TypeError):
+                bad += 1
         if bad:
             log.error("journal.damaged", path=str(self.path), lines=bad)
 
     def _replay(self, record: dict[str, Any]) -> None:
         if "original" in record:
             self._next_id = max(self._next_id, record["id"] + 1)
-            if record["boot"] == self._boot_id and record["knob"] in Knob:
+            if record["boot"] == self._boot_id and record["knob"] in _KNOBS:
                 self._keep(
                     Entry(
                         target=record["target"],
@@ -260,12 +263,15 @@ def _line(record: dict[str, Any]) -> bytes:
     return b"%08x %s\n" % (zlib.crc32(text), text)
 
 
-def _parse(line: bytes) -> dict[str, Any] | None:
+def _parse(line: bytes) -> dict[str, Any]:
+    """Raises ValueError for a damaged line."""
     crc, _, text = line.partition(b" ")
     if crc != b"%08x" % zlib.crc32(text):
-        return None
+        raise ValueError("CRC does not match")
     record = json.loads(text)
-    return record if isinstance(record, dict) else None
+    if not isinstance(record, dict):
+        raise ValueError("no JSON object")
+    return record
 
 
 def _text(data: bytes) -> str:

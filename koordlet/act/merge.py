@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from koordlet.act.order import Key
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Decision, Knob
 from koordlet.model.status import Shadowed
-
-Key = tuple[str, Knob]
 
 PRECEDENCE: Final[tuple[str, ...]] = (
     "undo",  # a person asked for the original

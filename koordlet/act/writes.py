@@ -63,8 +63,11 @@ class _Write:
 
 
 def carry_out(host: Host, journal: Journal, jobs: Iterable[Job], writer: Writer) -> list[Job]:
-    """Record, write and verify; the jobs with their outcome, and those that had to come along. A failing job never stops the others; exceptions other than OSError pass through,
-    and the journal then knows enough to undo."""
+    """Record, write and verify. Returns the jobs with their outcome, and those that had to come along.
+
+    A failing job never stops the others. Exceptions other than OSError pass through; the journal then knows enough
+    for an undo.
+    """
     known = {job.key: job for job in jobs}
     _with_weights(host, journal, known)
     known |= {job.key: job for job in newborns(host, journal, known)}
@@ -104,14 +107,15 @@ def restore_job(host: Host, entry: Entry, found: Look) -> Job:
 
 
 def _lay_out(version: CgroupVersion, jobs: Mapping[Key, Job]) -> list[_Write]:
-    """Values that make no sense to us (garbage that a restore puts back) are written last."""
+    """What the plan leaves out (garbage that a restore puts back, another spelling of the same value) comes last."""
     changes = {
         key: Change(value_of(version, job.knob, job.look.raw), job.value)
         for key, job in jobs.items()
         if job.value is not None
     }
     steps = [_as_write(version, jobs, step) for step in plan(changes)]
-    return [*steps, *(_Write(job, job.data, True) for job in jobs.values() if job.value is None)]
+    planned = {write.job.key for write in steps}
+    return [*steps, *(_Write(job, job.data, True) for key, job in jobs.items() if key not in planned)]
 
 
 def _as_write(version: CgroupVersion, jobs: Mapping[Key, Job], step: Step) -> _Write:
@@ -124,20 +128,20 @@ def _record(host: Host, journal: Journal, jobs: Mapping[Key, Job], writes: list[
     values: dict[Key, list[bytes]] = {}
     for write in writes:
         values.setdefault(write.job.key, []).append(write.data)
-    fresh: list[Entry] = []
+    fresh: list[Job] = []
     for job in jobs.values():
         if job.entry is None:
             path, inode = os.fspath(job.look.path), job.look.inode
             job.entry = Entry(job.target, job.knob, path, inode, job.original, values.get(job.key, []))
-            fresh.append(job.entry)
+            fresh.append(job)
     weights = _weights_at_risk(host, journal, jobs)
     try:
-        journal.add([*fresh, *(entry for _, entry in weights if not journal.has(entry))])
+        originals = [job.entry for job in fresh if job.entry is not None]
+        journal.add([*originals, *(entry for _, entry in weights if not journal.has(entry))])
     except JournalError as error:
-        for job in jobs.values():
-            if job.entry is not None and not journal.has(job.entry):
-                job.entry, job.unrecorded = None, True
-                job.error = f"not written, its original could not be recorded: {error}"
+        for job in fresh:
+            job.entry, job.unrecorded = None, True
+            job.error = f"not written, its original could not be recorded: {error}"
         for idle, entry in weights:
             if not journal.has(entry):
                 idle.error, idle.unrecorded = f"not written, its weight could not be recorded: {error}", True

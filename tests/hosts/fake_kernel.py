@@ -1,0 +1,135 @@
+"""A writer that behaves as the kernel does on a copied tree: refuses what v1 refuses, spells values its own way.
+
+    kernel = FakeKernel(tree, online=CpuSet(range(8)))
+    Executor(tree.host, journal, audit, writer=kernel)
+
+Rules are those seen on Linux 6.18 (v1): see the table in each check. v2 has only the burst and weight rules.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+from koordlet.kernel.host import CgroupVersion
+from koordlet.model.cpuset import CpuSet
+from tests.hosts.tree import HostTree
+
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+class Crash(BaseException):
+    """The agent dies here."""
+
+
+class FakeKernel:
+    """writes: every accepted write as (path below the cgroup root, text). refused: those answered with an errno.
+
+    crash_at: number of the call that dies, before or (crash_after) behind its effect. deny: path -> errno.
+    """
+
+    def __init__(self, tree: HostTree, online: CpuSet | None = None) -> None:
+        self.root = tree.host.cgroup_root
+        self.v1 = tree.host.version is CgroupVersion.V1
+        self.online = online or CpuSet(range(8))
+        self.writes: list[tuple[str, str]] = []
+        self.refused: list[tuple[str, str]] = []
+        self.deny: dict[str, int] = {}
+        self.crash_at: int | None = None
+        self.crash_after = False
+        self.calls = 0
+
+    def __call__(self, path: Path, data: bytes) -> None:
+        name, text = str(path.relative_to(self.root)), data.decode().strip()
+        self.calls += 1
+        dies = self.calls == self.crash_at
+        if dies and not self.crash_after:
+            raise Crash
+        try:
+            self.set(path, text)
+        except OSError:
+            self.refused.append((name, text))
+            raise
+        self.writes.append((name, text))
+        if dies:
+            raise Crash
+
+    def set(self, path: Path, text: str) -> None:
+        """The write itself; tests use it as "somebody else"."""
+        if not path.is_file():
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
+        if denied := self.deny.get(str(path.relative_to(self.root))):
+            raise OSError(denied, os.strerror(denied), str(path))
+        rule = getattr(self, "_" + path.name.replace(".", "_"), None)
+        path.write_text((rule(path, text) if rule else text) + "\n")
+
+    def _cpu_cfs_quota_us(self, path: Path, text: str) -> str:
+        quota, directory = int(text), path.parent
+        if quota >= 0:
+            self._need(quota >= 1000 and quota >= self._int(directory / "cpu.cfs_burst_us"), errno.EINVAL, path)
+        limits = {directory: quota}
+        for place in sorted(self._with_ancestors(directory)) + sorted(self._below(directory)):
+            own = limits.get(place, self._int(place / "cpu.cfs_quota_us"))
+            inherited = limits.get(place.parent, -1)
+            self._need(own < 0 or inherited < 0 or own <= inherited, errno.EINVAL, path)
+            limits[place] = inherited if own < 0 else own
+        return str(quota)
+
+    def _cpu_max(self, path: Path, text: str) -> str:
+        fields = text.split()
+        if fields[0] != "max":
+            burst = self._int(path.parent / "cpu.max.burst")
+            self._need(int(fields[0]) >= 1000 and int(fields[0]) >= burst, errno.EINVAL, path)
+        return f"{fields[0]} {fields[1] if len(fields) > 1 else path.read_text().split()[1]}"
+
+    def _cpu_cfs_burst_us(self, path: Path, text: str) -> str:
+        quota = self._int(path.parent / "cpu.cfs_quota_us")
+        self._need(quota < 0 or int(text) <= quota, errno.EINVAL, path)
+        return text
+
+    def _cpu_shares(self, path: Path, text: str) -> str:
+        self._need(self._int(path.parent / "cpu.idle") == 0, errno.EINVAL, path)
+        return str(min(max(int(text), 2), 262_144))
+
+    def _cpu_weight(self, path: Path, text: str) -> str:
+        self._need(self._int(path.parent / "cpu.idle") == 0 and 1 <= int(text) <= 10_000, errno.EINVAL, path)
+        return text
+
+    def _cpu_idle(self, path: Path, text: str) -> str:
+        self._need(text in ("0", "1"), errno.ERANGE, path)
+        if int(text) != self._int(path):
+            weight, default, idle = ("cpu.shares", "1024", "3") if self.v1 else ("cpu.weight", "100", "0")
+            (path.parent / weight).write_text((idle if text == "1" else default) + "\n")
+        return text
+
+    def _cpuset_cpus(self, path: Path, text: str) -> str:
+        cpus = CpuSet.parse(text)
+        self._need(cpus <= self.online, errno.ERANGE, path)
+        if self.v1:
+            above = path.parent.parent / path.name
+            self._need(cpus <= (self._cpus(above) if above.is_file() else self.online), errno.EACCES, path)
+            for child in path.parent.iterdir():
+                self._need(not child.is_dir() or self._cpus(child / path.name) <= cpus, errno.EBUSY, path)
+        return str(cpus)
+
+    def _memory_limit_in_bytes(self, path: Path, text: str) -> str:
+        value = int(text)
+        return str((2**63 - 1 if value < 0 else value) // PAGE_BYTES * PAGE_BYTES)
+
+    def _int(self, path: Path) -> int:
+        return int(path.read_text())
+
+    def _cpus(self, path: Path) -> CpuSet:
+        return CpuSet.parse(path.read_text().strip())
+
+    def _with_ancestors(self, directory: Path) -> list[Path]:
+        """From below the hierarchy's root down to the directory itself."""
+        return [place for place in (directory, *directory.parents) if (place / "cpu.cfs_quota_us").is_file()]
+
+    def _below(self, directory: Path) -> list[Path]:
+        return [place for place in directory.rglob("*") if place.is_dir()]
+
+    def _need(self, holds: bool, number: int, path: Path) -> None:
+        if not holds:
+            raise OSError(number, os.strerror(number), str(path))

@@ -1,0 +1,145 @@
+import os
+
+import pytest
+
+from koordlet.act.undo import Action, undo
+from koordlet.kernel.host import CgroupVersion
+from koordlet.model.cpuset import CpuSet
+from koordlet.model.knob import Knob
+from tests.hosts.act_node import MakeNode, Node, want
+from tests.hosts.fake_kernel import Crash
+
+QUOTA, IDLE, SHARES, CPUSET = Knob.CPU_QUOTA, Knob.CPU_IDLE, Knob.CPU_SHARES, Knob.CPUSET
+
+
+def crashed(node: Node) -> None:
+    """kill -9 and a new process."""
+    node.stop()
+    node.start()
+
+
+def run_undo(node: Node, *, force: bool = False) -> dict[tuple[str, str], Action]:
+    report = undo(node.tree.host, node.journal, node.audit.append, force=force, writer=node.kernel)
+    return {(row.target, row.knob.value): row.action for row in report.rows}
+
+
+def test_after_a_crash_every_first_byte_is_back(node: Node) -> None:
+    node.path("be", SHARES).write_text("512\n")
+    before = {
+        key: node.path(*key).read_bytes() for key in (("be", QUOTA), ("be", SHARES), ("be", IDLE), ("be", CPUSET))
+    }
+    node.apply(
+        want("be", QUOTA, 50_000),
+        want("be/pod", QUOTA, 20_000),
+        want("be", IDLE, 1),
+        *(want(target, CPUSET, CpuSet([1, 2])) for target in ("be", "be/pod", "be/pod/c")),
+    )
+    crashed(node)
+    actions = run_undo(node)
+    assert set(actions.values()) == {Action.RESTORED}
+    assert len(actions) == 7
+    assert {key: node.path(*key).read_bytes() for key in before} == before
+    assert (node.kernel.refused, node.journal.live()) == ([], ())
+    assert run_undo(node) == {}
+
+
+def test_foreign_values_are_kept_unless_forced(node: Node) -> None:
+    node.apply(want("be", QUOTA, 50_000), want("be/pod", SHARES, 2))
+    node.foreign("be", QUOTA, "70000")
+    crashed(node)
+    assert run_undo(node) == {
+        ("be", "cpu.cfs_quota_us"): Action.KEPT,
+        ("be/pod", "cpu.shares"): Action.RESTORED,
+    }
+    assert node.read("be", QUOTA) == "70000"
+    assert run_undo(node, force=True) == {("be", "cpu.cfs_quota_us"): Action.RESTORED}
+    assert node.read("be", QUOTA) == "-1"
+
+
+def test_already_original_and_gone(node: Node) -> None:
+    node.apply(want("be", QUOTA, 50_000), want("be/pod", SHARES, 2), want("be/pod/c", SHARES, 2))
+    node.foreign("be", QUOTA, "-1")
+    path = node.path("be/pod", SHARES)
+    fresh = path.with_name("x")
+    fresh.write_text("2\n")
+    os.rename(fresh, path)  # made again: same name, another inode
+    node.path("be/pod/c", SHARES).unlink()
+    crashed(node)
+    assert run_undo(node) == {
+        ("be", "cpu.cfs_quota_us"): Action.ORIGINAL,
+        ("be/pod", "cpu.shares"): Action.GONE,
+        ("be/pod/c", "cpu.shares"): Action.GONE,
+    }
+    assert node.read("be/pod", SHARES) == "2"
+    assert node.journal.live() == ()
+
+
+def test_refused_stays_for_another_try(node: Node) -> None:
+    node.apply(want("be", QUOTA, 50_000), want("be/pod", SHARES, 2))
+    node.kernel.deny["cpu/be/cpu.cfs_quota_us"] = 16
+    crashed(node)
+    report = undo(node.tree.host, node.journal, node.audit.append, writer=node.kernel)
+    assert (report.restored, report.failed) == (1, 1)
+    assert [row.error for row in report.rows if row.action is Action.FAILED] == [os.strerror(16)]
+    node.kernel.deny.clear()
+    crashed(node)
+    assert run_undo(node) == {("be", "cpu.cfs_quota_us"): Action.RESTORED}
+
+
+def test_another_boot_has_nothing_to_undo(node: Node) -> None:
+    node.apply(want("be", QUOTA, 50_000))
+    node.stop()
+    node.boot = "boot-2"
+    node.start()
+    assert run_undo(node) == {}
+    assert node.read("be", QUOTA) == "50000"
+
+
+def test_an_agent_that_starts_without_undo_still_knows_the_first_bytes(node: Node) -> None:
+    node.apply(want("be", QUOTA, 50_000))
+    crashed(node)
+    node.apply(want("be", QUOTA, 30_000))
+    assert node.held("be", QUOTA).original == "-1"
+    node.apply()
+    assert node.read("be", QUOTA) == "-1"
+
+
+def test_groups_born_just_before_the_crash_are_widened(node: Node) -> None:
+    node.apply(*(want(target, CPUSET, CpuSet([1])) for target in ("be", "be/pod", "be/pod/c")))
+    node.tree.cgroup("be/pod/new", {"cpuset.cpus": "1\n"})
+    crashed(node)
+    run_undo(node)
+    assert node.read("be/pod/new", CPUSET) == "0-7"
+
+
+@pytest.mark.parametrize("crash_at", range(1, 5))
+@pytest.mark.parametrize("after", [False, True])
+def test_a_crash_while_undoing_is_undone_by_the_next(node: Node, crash_at: int, after: bool) -> None:
+    node.path("be", SHARES).write_text("512\n")
+    node.apply(want("be", QUOTA, 50_000), want("be", IDLE, 1), want("be/pod", SHARES, 7))
+    crashed(node)
+    node.kernel.crash_at, node.kernel.crash_after = node.kernel.calls + crash_at, after
+    with pytest.raises(Crash):
+        run_undo(node)
+    crashed(node)
+    run_undo(node)
+    assert [node.read("be", knob) for knob in (QUOTA, IDLE, SHARES)] == ["-1", "0", "512"]
+    assert node.read("be/pod", SHARES) == "1024"
+
+
+def test_v2(make_node: MakeNode) -> None:
+    node = make_node(CgroupVersion.V2)
+    node.tree.cgroup("be", {"cpu.weight": "42\n"})
+    keys = [("be", knob) for knob in (QUOTA, IDLE, SHARES, CPUSET, Knob.MEMORY_HIGH, Knob.FREEZE)]
+    before = {key: node.path(*key).read_bytes() for key in keys}
+    node.apply(
+        want("be", QUOTA, 20_000),
+        want("be", IDLE, 1),
+        want("be", CPUSET, CpuSet([0, 1])),
+        want("be", Knob.MEMORY_HIGH, 1 << 30),
+        want("be", Knob.FREEZE, 1),
+    )
+    assert {key: node.path(*key).read_bytes() for key in keys} != before
+    crashed(node)
+    assert set(run_undo(node).values()) == {Action.RESTORED}
+    assert {key: node.path(*key).read_bytes() for key in keys} == before
