@@ -142,8 +142,6 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     sampler = Sampler(host, rings)
     stack.callback(sampler.close)
     kubepods = KubepodsInput(flags, host)
-    be = BeInput(host, kubepods)
-    stack.callback(be.close)
     sources, source_errors = _sources(flags, host, kubepods, stack)
 
     engine: Engine
@@ -155,6 +153,8 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         version=version("koordlet"),
     )
     policy = PolicyInput(flags, kubepods, metrics.count_policy_reload_failed)
+    be = BeInput(host, kubepods, lambda: policy.current)
+    stack.callback(be.close)
     node = NodeInput(flags, host, metrics.count_collect)
     executor = Executor(
         host,

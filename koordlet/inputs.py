@@ -25,10 +25,11 @@ from koordlet.kernel.topology import read_topology
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.pod import PodSet, Tree
 from koordlet.model.qos import KubeQos, Qos
+from koordlet.model.slo import SuppressPolicy
 from koordlet.model.support import Support
 from koordlet.model.topology import Topology
 from koordlet.model.view import BeRoot, NodeInfo, Policy
-from koordlet.sense.betree import BeTree
+from koordlet.sense.betree import BeTree, RootReader
 from koordlet.sources.beroots import be_roots
 from koordlet.sources.kubelet import PodsSource
 
@@ -100,7 +101,7 @@ class PolicyInput:
                 flags.policy, lambda path: load_policy(path, kubepods.host_app_dir), None, required=required
             )
         self._polled_s = float("-inf")
-        self._policy = self._build(None)
+        self.current = self._build(None)
 
     def poll(self, now_s: float) -> Policy:
         if self._file is not None and now_s != self._polled_s:
@@ -109,11 +110,11 @@ class PolicyInput:
                 loaded = self._file.value
                 for warning in loaded.warnings if loaded else ():
                     log.warning("policy.warning", what=warning)
-                self._policy = self._build(loaded)
+                self.current = self._build(loaded)
             if self._file.failures != self._failures:
                 self._failures = self._file.failures
                 self._refused()
-        return self._policy
+        return self.current
 
     def _build(self, loaded: LoadedPolicy | None) -> Policy:
         return Policy(
@@ -203,11 +204,15 @@ class SupportInput:
 
 
 class BeInput:
-    """Best-effort roots, where they are and what their files say (loops.BeView)."""
+    """Best-effort roots, where they are and what their files say (loops.BeView).
 
-    def __init__(self, host: Host, kubepods: KubepodsInput) -> None:
-        self._host, self._kubepods = host, kubepods
-        self._tree = BeTree(host)
+    The directories below them are listed only while some policy writes there.
+    """
+
+    def __init__(self, host: Host, kubepods: KubepodsInput, policy: Callable[[], Policy]) -> None:
+        self._host, self._kubepods, self._policy = host, kubepods, policy
+        self._tree, self._reader = BeTree(host), RootReader(host)
+        self._requests: tuple[int, dict[str, int]] = (-1, {})
         self._key: tuple[object, ...] = ()
         self._looked_s = float("-inf")
         self._roots: tuple[tuple[str, Tree], ...] = ()
@@ -224,16 +229,24 @@ class BeInput:
             kubepods = self._kubepods.get if self._kubepods.wanted else None
             found = be_roots(pods, kubepods, self._host)
             self._roots = tuple((path, tree) for path, tree in found if self._host.dir("cpu", path).is_dir())
-            self._tree.follow(tuple(path for path, _ in self._roots))
+            paths = tuple(path for path, _ in self._roots)
+            self._tree.keep(paths)
+            self._reader.keep(paths)
         return self._roots
 
     def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot:
-        return self._tree.read(path, tree, self._request(path, pods))
+        levels = self._tree.levels(path) if self._writes_below() else ((path,),)
+        return self._reader.read(path, tree, levels, self._request(path, pods))
 
     def refresh(self, now_s: float) -> None:
-        self._tree.refresh(now_s)
+        if self._writes_below():
+            self._tree.refresh(now_s)
 
-    _requests: tuple[int, dict[str, int]] = (-1, {})
+    def _writes_below(self) -> bool:
+        policy = self._policy()
+        threshold = policy.slo.threshold if policy.slo else None
+        cpuset = threshold is not None and threshold.enable and threshold.cpu_suppress_policy is SuppressPolicy.CPUSET
+        return cpuset or policy.idle_on_be_pods
 
     def _request(self, path: str, pods: PodSet) -> int:
         """Sum of batch-cpu requests below a root, kept until the pods change."""
@@ -245,7 +258,7 @@ class BeInput:
         return known[path]
 
     def close(self) -> None:
-        self._tree.close()
+        self._reader.close()
 
 
 def ls_groups(pods: PodSet, kubepods: Kubepods | None) -> tuple[str, ...]:
