@@ -24,7 +24,6 @@ WORK_US: Final = 300
 QUOTA_SHARE: Final = 0.60
 WARMUP_S: Final = 0.5
 SAMPLE_S: Final = 0.1
-_WARMUP_SAMPLES: Final = round(WARMUP_S / SAMPLE_S)
 RESULT_TIMEOUT_S: Final = 60.0
 
 
@@ -93,16 +92,24 @@ def _setting(layout: Layout, phase: Phase, options: Options) -> AbstractContextM
 
 
 def _readings(layout: Layout, start_ns: int, phase_s: float) -> Iterator[Reading]:
-    """Counters every SAMPLE_S from the start of the warm-up to the end of the counted time."""
-    for index in range(_WARMUP_SAMPLES + round(phase_s / SAMPLE_S) + 1):
-        time.sleep(max(start_ns + index * round(SAMPLE_S * 1e9) - time.monotonic_ns(), 0) / 1e9)
-        yield read(layout)
+    """Counters every SAMPLE_S and at the end; when we were kept waiting, half a step apart to catch up."""
+    step_ns, end_ns = round(SAMPLE_S * 1e9), start_ns + round((WARMUP_S + phase_s) * 1e9)
+    due_ns = start_ns
+    while True:
+        time.sleep(max(due_ns - time.monotonic_ns(), 0) / 1e9)
+        reading = read(layout)
+        yield reading
+        if reading.at_ns >= end_ns:
+            return
+        due_ns = min(max(due_ns + step_ns, reading.at_ns + step_ns // 2), end_ns)
 
 
 def _account(
     phase: Phase, kind: BatchKind | None, served: OnlineResult, work: int, readings: list[Reading], start_ns: int
 ) -> Measured:
-    online, batch, other = cpus_between(readings[_WARMUP_SAMPLES], readings[-1])
+    counted_ns = start_ns + round(WARMUP_S * 1e9)
+    first = next(reading for reading in readings if reading.at_ns >= counted_ns)
+    online, batch, other = cpus_between(first, readings[-1])
     idle = cpu_count() - online - other
     share = batch / idle if kind is not None and idle > 0 else None
     return Measured(phase, kind, served, online, batch, other, work, share, to_samples(readings, start_ns))

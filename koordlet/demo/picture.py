@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Font = FreeTypeFont | ImageFont
 
 SIZE: Final = (1500, 860)
-LEFT: Final = 80
+LEFT: Final = 84
 RIGHT: Final = 1480
 CPU_PANEL: Final = (130, 470)
 LATENCY_PANEL: Final = (530, 790)
@@ -114,7 +114,7 @@ def _frame(pen: ImageDraw, font: Font, columns: Sequence[Column], scale: _Scale)
             pen.text(((left + right) / 2, CPU_PANEL[0] - 38 + 18 * line), text, INK, font, anchor="ma")
     _axis(pen, font, scale.cpu_y, [(cpus, str(cpus)) for cpus in _cpu_ticks()], "CPUs", CPU_PANEL[0])
     low, high = scale.decades
-    ticks = [(1000.0 * 10.0**power, f"{10.0**power:g}") for power in range(low, high + 1)]
+    ticks = [(1000.0 * 10.0**power, f"{10.0**power:,g}") for power in range(low, high + 1)]
     _axis(pen, font, scale.latency_y, ticks, "latency, ms", LATENCY_PANEL[0])
     for seconds in range(0, int(sum(column.duration_s for column in columns)) + 1, 5):
         x = LEFT + scale.per_s * seconds
@@ -129,7 +129,7 @@ def _axis(
     for value, text in ticks:
         pen.line((LEFT, y(value), RIGHT, y(value)), GRID)
         pen.text((LEFT - 8, y(value)), text, INK, font, anchor="rm")
-    pen.text((8, top - 22), name, INK, font)
+    pen.text((8, top - 30), name, INK, font)
 
 
 def _cpu_ticks() -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from koordlet.demo.layout import cpu_count
 from koordlet.demo.options import Options
@@ -14,17 +14,22 @@ from koordlet.demo.rounds import Outcome, Row
 if TYPE_CHECKING:
     from rich.table import Table
 
-NOTES = """\
-p50, p99, p99.9: time from the moment a request should have been sent to its end{rounds}.
-x alone, x unmanaged: p99 as a multiple of the same round's. An idle virtual machine serves a lone request late (its
-CPUs must be woken), so below 1 x alone is no error; the distance to unmanaged is what protection is worth.
-batch CPUs of idle: what the batch job got of the CPU that online service and system left."""
+NOTES: Final = """\
+p50, p99, p99.9: ms from when a request should have been sent to its end{rounds}.
+x alone, x unman.: p99 as a multiple of that of the same round's phase. On a
+virtual machine an idle CPU wakes up late, so a lone service is no perfect
+baseline; the distance to unmanaged is what protection is worth.
+of idle: what batch got of the CPU that online service and system left."""
+
+
+_WIDTH: Final = 84
 
 
 def print_text(options: Options, outcome: Outcome, reaction: Reaction | None) -> None:
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False)
+    console.width = max(console.width, _WIDTH)  # a table cut off says nothing; a terminal wraps lines
     console.print(make_table(options, outcome))
     console.print(NOTES.format(rounds=f", median of {options.rounds} rounds" if options.rounds > 1 else ""))
     if reaction is not None:
@@ -33,14 +38,15 @@ def print_text(options: Options, outcome: Outcome, reaction: Reaction | None) ->
 
 
 def make_table(options: Options, outcome: Outcome) -> Table:
+    from rich import box
     from rich.table import Table
 
     title = f"Online service beside a batch job, {cpu_count()} CPUs, {options.tree} tree"
-    table = Table(title=title, title_justify="left")
-    table.add_column("batch job")
-    table.add_column("phase")
-    for name in ("p50 ms", "p99 ms", "p99.9 ms", "x alone", "x unmanaged", "batch work/s", "CPUs", "of idle"):
-        table.add_column(name, justify="right")
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 0, 0, 1))
+    table.add_column("batch job", no_wrap=True)
+    table.add_column("phase", no_wrap=True)
+    for name in ("p50", "p99", "p99.9", "x alone", "x unman.", "work/s", "of idle"):
+        table.add_column(name, justify="right", no_wrap=True)
     shown = None
     for row in outcome.rows:
         if row.antagonist is not shown:
@@ -56,8 +62,7 @@ def _cells(options: Options, row: Row) -> list[str]:
         *(_ms(us) for us in (row.p50_us, row.p99_us, row.p999_us)),
         _times(row.to_alone),
         "" if row.to_unmanaged is None else _times(row.to_unmanaged),
-        f"{row.work / options.phase_s:,.0f}" if row.antagonist else "",
-        f"{row.batch_cpus:.2f}" if row.antagonist else "",
+        _rate(row.work / options.phase_s) if row.antagonist else "",
         "" if row.idle_share is None else f"{100 * row.idle_share:.0f} %",
     ]
 
@@ -107,6 +112,10 @@ def _without_timeline(measured: dict[str, Any]) -> dict[str, Any]:
 
 def _ms(value_us: float) -> str:
     return f"{value_us / 1000:,.2f}" if value_us < 100_000 else f"{value_us / 1000:,.0f}"
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:,.0f}" if per_s < 100_000 else f"{per_s / 1e6:,.2f} M"
 
 
 def _times(ratio: float) -> str:

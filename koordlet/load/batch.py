@@ -50,10 +50,11 @@ class BatchLoad:
 
 
 def typical(kind: BatchKind, duration_s: float, cpus: int, directory: str = "") -> BatchLoad:
-    """A job of that kind that wants more than `cpus` CPUs; the storm is like a parallel build of small files."""
-    workers, size = (16 * cpus, 256 << 10) if kind is BatchKind.STORM else (2 * cpus, 64 << 20)
-    workers = min(workers, lib.KL_LOAD_WORKERS)
-    return BatchLoad(kind, duration_s, workers=workers, bytes=size, burst=2, directory=directory)
+    """A job of that kind that wants more than `cpus` CPUs; the storm is a parallel build of very small files."""
+    if kind is BatchKind.STORM:
+        return BatchLoad(kind, duration_s, workers=min(8 * cpus, 256), bytes=256 << 10, burst=16)
+    workers = min(2 * cpus, lib.KL_LOAD_WORKERS)
+    return BatchLoad(kind, duration_s, workers=workers, bytes=64 << 20, directory=directory)
 
 
 @dataclass(frozen=True, slots=True)

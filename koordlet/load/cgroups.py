@@ -47,7 +47,8 @@ def find_hierarchies(base: Path = Path("/sys/fs/cgroup")) -> Hierarchies:
                 f"the cpu controller is not active in {base}: as root, echo +cpu > {base}/cgroup.subtree_control"
             )
         return Hierarchies(True, dict.fromkeys((*REQUIRED, *(c for c in OPTIONAL if c in active)), base))
-    roots = {name: base / name for name in (*REQUIRED, *OPTIONAL) if (base / name / "cgroup.procs").exists()}
+    mounted = [name for name in (*REQUIRED, *OPTIONAL) if (base / name / "cgroup.procs").exists()]
+    roots = {name: (base / name).resolve() for name in mounted}  # cpu and cpuacct often link to one hierarchy
     missing = [name for name in REQUIRED if name not in roots]
     if missing:
         raise LoadError(

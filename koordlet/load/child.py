@@ -59,6 +59,10 @@ class Child:
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def go(self, start_ns: int) -> None:
         """Start one run at that moment of CLOCK_MONOTONIC."""
         assert self._process.stdin is not None
