@@ -36,7 +36,7 @@ static void read_rotation(struct pass *pass)
 static void read_moved(struct pass *pass)
 {
     struct kl_table *table = pass->table;
-    int budget = pass->totals->raws / rotation + 1;
+    int budget = pass->totals->raws / rotation + 4;
     int start = table->moved_at;
     for (int step = 0; step < table->count; step++) {
         int at = (start + step) % table->count;

@@ -1,0 +1,298 @@
+"""The table on trees of ordinary files: rates, sums, what is read when, what happens to files that go bad."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from koordlet._native import ffi, lib
+from koordlet.kernel.host import CgroupVersion
+from tests.native import twin
+from tests.native.trees import Tree
+
+if TYPE_CHECKING:
+    from koordlet._native import CData
+
+CASES = Path(__file__).parents[1] / "cases"
+SECOND = 10**9
+MIB = 1 << 20
+SUMS = (lib.KL_SUM_PODS, lib.KL_SUM_NONBE_PODS, lib.KL_SUM_HOSTS, lib.KL_SUM_NONBE_HOSTS, lib.KL_SUM_ROOTS)
+BOTH = pytest.mark.parametrize("version", list(CgroupVersion), ids=str)
+
+
+class Table:
+    """A table over a tree, in virtual time."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.it = ffi.gc(lib.kl_table_new(1 if tree.version is CgroupVersion.V1 else 2), lib.kl_table_free)
+        self.totals = ffi.new("struct kl_totals *")
+        self.now_ns = 0
+
+    def add(self, cgroup: str, kind: int, pod: int = -1, be: bool = False, cpu_series: int = -1) -> int:
+        paths = [
+            ffi.new("char[]", os.fsencode(self.tree.host.dir(name, cgroup))) for name in ("cpuacct", "cpu", "memory")
+        ]
+        spec = ffi.new("struct kl_row_spec *")
+        spec.usage_dir, spec.cpu_dir, spec.memory_dir = paths
+        spec.kind, spec.be, spec.pod, spec.cpu_series, spec.memory_series = kind, be, pod, cpu_series, -1
+        return lib.kl_table_add(self.it, spec)
+
+    def make(self, cgroup: str, kind: int = lib.KL_POD, pod: int = -1, be: bool = False) -> int:
+        row = self.add(self.tree.make(cgroup), kind, pod, be)
+        assert row >= 0
+        return row
+
+    def step(self, seconds: float = 1.0, rings: CData = ffi.NULL) -> CData:
+        self.now_ns += round(seconds * SECOND)
+        assert lib.kl_table_pass(self.it, rings, self.now_ns, lib.KL_PASS_NOMINAL_TIME, self.totals) == 0
+        return self.totals
+
+    def read(self, row: int) -> CData:
+        out = ffi.new("struct kl_row *")
+        assert lib.kl_table_read(self.it, row, out) == 0
+        return out
+
+    def mcpu(self, row: int) -> float | None:
+        """The rate of the last pass."""
+        found = self.read(row)
+        return found.mcpu if found.mcpu_ns == self.now_ns else None
+
+
+@pytest.fixture
+def new_table(tmp_path_factory: pytest.TempPathFactory) -> Callable[[CgroupVersion], Table]:
+    return lambda version=CgroupVersion.V1: Table(Tree(tmp_path_factory.mktemp("tree"), version))
+
+
+NewTable = Callable[[CgroupVersion], Table]
+
+
+@BOTH
+def test_cpu_rate_of_a_pod(new_table: NewTable, version: CgroupVersion) -> None:
+    table = new_table(version)
+    pod = table.make("pod")
+    table.tree.usage("pod", 4_000_000_000)
+    table.step()
+    assert table.mcpu(pod) is None
+    table.tree.usage("pod", 5_500_000_000)
+    table.step(1.0005)
+    assert table.mcpu(pod) == pytest.approx(1499.2503748)
+
+
+def test_a_counter_that_went_back_gives_no_sample(new_table: NewTable) -> None:
+    case = CASES / "cpu-usage-counter-reset"
+    samples = json.loads((case / "scenario.json").read_text())["samples"]
+    table = new_table(CgroupVersion.V1)
+    # Read at 10 s steps: gaps above 20 s are first samples here, and the figures scale.
+    pod = table.make("pod")
+    cores = []
+    for sample in samples:
+        table.tree.usage("pod", sample["usage"])
+        table.step(10)
+        cores.append(table.mcpu(pod))
+    assert cores[:2] == [None, None]
+    assert cores[2] == pytest.approx(0.03 * 1000 * 3)
+
+
+def test_gaps(new_table: NewTable) -> None:
+    """W-43: one averaged sample over 15 s, none over 21 s, then as usual."""
+    table = new_table(CgroupVersion.V1)
+    pod = table.make("pod")
+    found = []
+    for seconds, usage_s in ((0, 1), (15, 16), (21, 30), (1, 31)):
+        table.tree.usage("pod", usage_s * SECOND)
+        table.step(seconds)
+        found.append(table.mcpu(pod))
+    assert found == [None, pytest.approx(1000), None, pytest.approx(1000)]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 2**62), st.sampled_from([0, 1, 10**9, 20 * 10**9, 21 * 10**9])), max_size=12))
+def test_rates_say_what_their_twin_says(new_table: NewTable, readings: list[tuple[int, int]]) -> None:
+    table, rate = new_table(CgroupVersion.V1), twin.Rate()
+    pod = table.make("pod")
+    for usage_ns, step_ns in readings:
+        table.tree.usage("pod", usage_ns)
+        before_ns = table.now_ns
+        table.step(step_ns / SECOND)
+        expected = rate.read(usage_ns, table.now_ns)
+        if table.now_ns > before_ns:
+            assert table.mcpu(pod) == (expected and pytest.approx(expected))
+
+
+@BOTH
+def test_sums_by_class(new_table: NewTable, version: CgroupVersion) -> None:
+    table = new_table(version)
+    root = table.make("besteffort", lib.KL_ROOT)
+    online, batch = table.make("online"), table.make("besteffort/batch", be=True)
+    inside = table.make("online/c", lib.KL_CONTAINER, pod=online)
+    host, be_host = table.make("redis", lib.KL_HOST), table.make("yarn", lib.KL_HOST, be=True)
+    table.step()
+    usage = {"besteffort": 300, "online": 500, "besteffort/batch": 250, "online/c": 400, "redis": 70, "yarn": 11}
+    for cgroup, mcpu in usage.items():
+        table.tree.usage(cgroup, mcpu * 10**6)
+        table.tree.memory(cgroup, mcpu * MIB, file=7 * MIB)
+    totals = table.step()
+    cpu = [totals.cpu[group].value for group in SUMS]
+    assert [table.mcpu(row) for row in (root, batch, inside, host, be_host)] == pytest.approx([300, 250, 400, 70, 11])
+    table.step()
+    totals = table.step()
+    assert cpu == pytest.approx([750, 500, 81, 70, 300])
+    assert [totals.memory[g].value / MIB for g in SUMS] == pytest.approx([750, 500, 81, 70, 300])
+    assert [totals.cpu[g].rows for g in SUMS] == [2, 1, 2, 1, 1]
+
+    lib.kl_table_tag(table.it, batch, 0)
+    assert table.step().cpu[lib.KL_SUM_NONBE_PODS].rows == 2
+
+
+def test_a_new_pod_is_missing_from_the_sum_of_its_first_pass(new_table: NewTable) -> None:
+    table = new_table(CgroupVersion.V1)
+    table.make("a")
+    table.step()
+    table.make("b")
+    pods = table.step().cpu[lib.KL_SUM_PODS]
+    assert (pods.rows, pods.missing, pods.oldest_ns) == (1, 1, table.now_ns)
+
+
+def test_containers_of_a_pod_that_stood_still_are_not_read(new_table: NewTable) -> None:
+    table = new_table(CgroupVersion.V1)
+    pod = table.make("pod")
+    container = table.make("pod/c", lib.KL_CONTAINER, pod=pod)
+    table.tree.usage("pod", SECOND)
+    table.tree.usage("pod/c", SECOND)
+    assert table.step().skipped == 0
+    totals = table.step()
+    assert (totals.skipped, totals.counters) == (1, 1)
+    assert table.mcpu(container) == 0.0
+    table.tree.usage("pod", 2 * SECOND)
+    table.tree.usage("pod/c", 2 * SECOND)
+    assert table.step().skipped == 0
+    assert table.mcpu(container) == pytest.approx(1000)
+
+
+def test_dear_files_come_round_in_ten_passes(new_table: NewTable) -> None:
+    table = new_table(CgroupVersion.V1)
+    pods = [table.make(f"pod{i}") for i in range(30)]
+    rows = pods + [table.make(f"pod{i}/c", lib.KL_CONTAINER, pod=pods[i]) for i in range(30)]
+    assert table.step().memory_stats == 30  # every pod at once
+    for _ in range(10):
+        totals = table.step()
+        assert (totals.memory_stats, totals.quotas) == (6, 6)
+    oldest_ns = min(table.read(row).memory_ns for row in rows)
+    assert table.now_ns - oldest_ns <= 9 * SECOND
+
+
+def test_memory_that_moved_is_read_at_once_within_a_budget(new_table: NewTable) -> None:
+    table = new_table(CgroupVersion.V1)
+    pods = [table.make(f"pod{i}") for i in range(40)]
+    for i in range(40):
+        table.tree.memory(f"pod{i}", 100 * MIB)
+    table.step()
+    for i in range(40):
+        table.tree.memory(f"pod{i}", 120 * MIB)
+    # 4 by rotation and 8 that moved, per pass, some of them twice.
+    for _ in range(5):
+        assert table.step().memory_stats <= 12
+    assert [table.read(row).memory for row in pods] == [120 * MIB] * 40
+    table.tree.memory("pod0", 121 * MIB)  # less than 2 %
+    before_ns = table.read(pods[0]).memory_ns
+    assert table.step().memory_stats == 4
+    assert table.read(pods[0]).memory_ns in (before_ns, table.now_ns)
+
+
+@BOTH
+def test_throttling_only_with_a_quota(new_table: NewTable, version: CgroupVersion) -> None:
+    """W-11: 5 of 10 periods; no new period is 0; without a quota there is no value."""
+    table = new_table(version)
+    row = table.make("pod")
+
+    def periods(count: int, throttled: int) -> float | None:
+        table.tree.usage("pod", 0, count, throttled)
+        if version is CgroupVersion.V1:
+            table.tree.throttled("pod", count, throttled)
+        table.step()
+        found = table.read(row)
+        return found.throttled if found.throttled_ns == table.now_ns else None
+
+    assert periods(90, 9) is None
+    table.tree.quota("pod", 50_000)
+    assert [periods(100, 10), periods(110, 15), periods(110, 15), periods(3, 1)] == [None, 0.5, 0.0, 0.0]
+    table.tree.quota("pod", -1)
+    assert periods(200, 100) is None
+
+
+def test_v2_without_the_cpu_controller(new_table: NewTable) -> None:
+    table = new_table(CgroupVersion.V2)
+    row = table.make("pod")
+    (table.tree.host.dir("cpu", "pod") / "cpu.max").unlink()
+    table.step()
+    table.tree.usage("pod", SECOND)
+    assert table.step().errors == 0
+    assert table.mcpu(row) == pytest.approx(1000)
+    assert table.read(row).throttled_ns == lib.KL_NEVER
+
+
+@BOTH
+def test_a_cgroup_without_memory_controller_has_cpu(new_table: NewTable, version: CgroupVersion) -> None:
+    table = new_table(version)
+    table.tree.make("pod")
+    for name in ("memory.stat", "memory.usage_in_bytes", "memory.current"):
+        (table.tree.host.dir("memory", "pod") / name).unlink(missing_ok=True)
+    row = table.add("pod", lib.KL_POD)
+    table.step()
+    totals = table.step()
+    assert (totals.errors, totals.cpu[lib.KL_SUM_PODS].rows, totals.memory[lib.KL_SUM_PODS].rows) == (0, 1, 0)
+    assert table.read(row).raw_ns == lib.KL_NEVER
+
+
+@BOTH
+def test_a_missing_cgroup_leaves_nothing_open(new_table: NewTable, version: CgroupVersion) -> None:
+    table = new_table(version)
+    assert table.add("nowhere", lib.KL_POD) < 0
+    assert lib.kl_table_descriptors(table.it) == 0
+
+
+def test_garbage_is_counted_and_keeps_the_old_value(new_table: NewTable) -> None:
+    table = new_table(CgroupVersion.V1)
+    row = table.make("pod")
+    table.step()
+    table.tree.put("cpuacct", "pod", "cpuacct.usage", "soon\n")
+    totals = table.step()
+    assert totals.errors == 1
+    assert totals.cpu[lib.KL_SUM_PODS].missing == 1
+    table.tree.usage("pod", SECOND)
+    table.step()
+    assert table.mcpu(row) == pytest.approx(500)  # averaged over the gap
+
+
+def test_samples_go_to_the_rings_at_the_time_of_the_pass(new_table: NewTable) -> None:
+    table = new_table(CgroupVersion.V1)
+    rings = ffi.gc(lib.kl_rings_new(), lib.kl_rings_free)
+    series = lib.kl_rings_open(rings, 10)
+    table.add(table.tree.make("pod"), lib.KL_POD, cpu_series=series)
+    for usage_s in range(4):
+        table.tree.usage("pod", usage_s * SECOND)
+        table.step(rings=rings)
+    out = ffi.new("struct kl_aggregate *")
+    assert lib.kl_rings_aggregate(rings, series, 0, 10_000, out) == 3
+    assert (out.first_ms, out.latest_ms, out.avg) == (2000, 4000, pytest.approx(1000))
+
+
+def test_row_numbers_are_reused_and_orphans_are_read_for_themselves(new_table: NewTable) -> None:
+    table = new_table(CgroupVersion.V1)
+    pod = table.make("pod")
+    container = table.make("pod/c", lib.KL_CONTAINER, pod=pod)
+    table.step()
+    assert lib.kl_table_remove(table.it, pod) == 0
+    assert lib.kl_table_remove(table.it, pod) < 0
+    assert table.make("other") == pod
+    table.step()
+    assert table.step().skipped == 0
+    assert table.mcpu(container) == 0.0
