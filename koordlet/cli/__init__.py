@@ -25,7 +25,9 @@ def main(argv: list[str] | None = None) -> int:
     """Run one command line (without the program's name) and return its exit code."""
     words = sys.argv[1:] if argv is None else argv
     try:
-        return _dispatch(words)
+        code = _dispatch(words)
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         return 130
     except BrokenPipeError:  # `koordlet status | head`

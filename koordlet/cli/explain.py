@@ -156,7 +156,7 @@ def _audit(rows: list[dict[str, Any]]) -> RenderableType:
 def _not_found(answer: dict[str, Any]) -> str:
     text = f"{answer['query'][:120]!r}: {answer['reason']}"
     if answer["candidates"]:
-        return text + "".join(f"\n  koordlet explain {name}" for name in answer["candidates"])
+        return f"{text}; do you mean" + "".join(f"\n  koordlet explain {name}" for name in answer["candidates"])
     return f"{text}\n  koordlet top lists the workloads"
 
 

@@ -21,9 +21,13 @@ PLAIN_WIDTH: Final = 120
 def console(stderr: bool = False) -> Console:
     from rich.console import Console
 
+    class PipeConsole(Console):
+        def on_broken_pipe(self) -> None:  # rich would end the process with 1
+            raise BrokenPipeError
+
     stream = sys.stderr if stderr else sys.stdout
     width = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else PLAIN_WIDTH
-    return Console(file=stream, width=width, highlight=False, emoji=False, markup=False)
+    return PipeConsole(file=stream, width=width, highlight=False, emoji=False, markup=False)
 
 
 def fail(command: str, text: object, code: int = 1) -> int:
@@ -96,4 +100,5 @@ def bar(part: float | None, whole: float | None, width: int) -> tuple[str, str]:
 
 
 def _is_utf8() -> bool:
-    return (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+    stream = sys.__stdout__ or sys.stdout  # a live view replaces sys.stdout by one without an encoding
+    return (stream.encoding or "").lower().replace("-", "") == "utf8"

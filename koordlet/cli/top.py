@@ -30,14 +30,16 @@ def main(argv: list[str]) -> int:
     try:
         with ends_on_sigterm():
             return watch(given.socket, 1 if given.once else given.frames)
+    except KeyboardInterrupt:
+        return 0
     except AgentError as error:
         return fail("top", error)
 
 
 def watch(socket_path: str, frames: int | None = None, dead: Callable[[], str] = str) -> int:
-    """Show frames until q, an interrupt, or `frames` of them (plain then). dead: why to stop now, "" to go on.
+    """Show frames until q, or `frames` of them (plain then). dead: why to stop now, "" to go on.
 
-    Raises AgentError when there is no first answer, or none to a plain frame.
+    Raises AgentError when there is no first answer, or none to a plain frame, and KeyboardInterrupt.
     """
 
     def fetch() -> dict[str, Any]:
@@ -69,15 +71,12 @@ def _plain(fetch: Callable[[], dict[str, Any]], frames: int | None, dead: Callab
             raise AgentError(reason)
         if shown:
             screen.print()
-        screen.print(frame(fetch()))
+        screen.print(frame(fetch(), screen.width))
         sys.stdout.flush()
         shown += 1
         if shown == frames:
             return 0
-        try:
-            time.sleep(PLAIN_INTERVAL_S)
-        except KeyboardInterrupt:
-            return 0
+        time.sleep(PLAIN_INTERVAL_S)
 
 
 def _live(fetch: Callable[[], dict[str, Any]], dead: Callable[[], str]) -> int:
@@ -89,11 +88,8 @@ def _live(fetch: Callable[[], dict[str, Any]], dead: Callable[[], str]) -> int:
     answer, fault = fetch(), ""
     with _keys() as pressed, Live(console=screen, screen=True, auto_refresh=False) as view:
         while True:
-            view.update(frame(answer, screen.size.height, fault, KEYS), refresh=True)
-            try:
-                if pressed(LIVE_INTERVAL_S) in ("q", "Q", "\x1b", "\x03"):
-                    return 0
-            except KeyboardInterrupt:
+            view.update(frame(answer, screen.size.width, screen.size.height, fault, KEYS), refresh=True)
+            if pressed(LIVE_INTERVAL_S) in ("q", "Q", "\x1b"):
                 return 0
             if reason := dead():
                 break

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, Final
 
 from koordlet.cli import words
@@ -14,10 +15,13 @@ if TYPE_CHECKING:
 
 BAR_WIDTH: Final = 24
 MIN_POD_ROWS: Final = 3
+MAX_WHY_LINES: Final = 3
 QOS_STYLE: Final = {"LSE": "bold blue", "LSR": "blue", "LS": "green", "BE": "magenta", "SYSTEM": "dim"}
 
 
-def frame(answer: dict[str, Any], height: int | None = None, fault: str = "", keys: str = "") -> RenderableType:
+def frame(
+    answer: dict[str, Any], width: int, height: int | None = None, fault: str = "", keys: str = ""
+) -> RenderableType:
     """height: lines to fill, None for all pods. fault: why the answer is an old one. keys: the last line."""
     from rich.console import Group
     from rich.text import Text
@@ -25,12 +29,13 @@ def frame(answer: dict[str, Any], height: int | None = None, fault: str = "", ke
     lines: list[RenderableType] = [_title(answer)]
     if fault:
         lines.append(Text(f"no news: {fault}", "bold red"))
-    lines += ["", *_node(answer), "", _classes(answer), ""]
-    used = 7 + len(answer["degraded"]) + bool(fault) + len(_node(answer)) + len(answer["classes"]) + bool(keys)
+    node = _node(answer, width)
+    lines += ["", *node, "", _classes(answer), ""]
+    used = 5 + len(answer["degraded"]) + bool(fault) + len(node) + len(answer["classes"]) + 2 * bool(keys)
     room = None if height is None else max(MIN_POD_ROWS, height - used)
     lines.append(_pods(answer, room))
     if keys:
-        lines.append(Text(keys, "dim"))
+        lines += ["", Text(keys, "dim")]
     return Group(*lines)
 
 
@@ -43,7 +48,7 @@ def _title(answer: dict[str, Any]) -> Text:
     return line if answer["degraded"] else line.append(tick, "dim")
 
 
-def _node(answer: dict[str, Any]) -> list[RenderableType]:
+def _node(answer: dict[str, Any], width: int) -> list[RenderableType]:
     from rich.text import Text
 
     usage, node = answer["usage"], answer["node"]
@@ -57,13 +62,16 @@ def _node(answer: dict[str, Any]) -> list[RenderableType]:
     pressure = words.value_of(usage["ls_pressure_permyriad"])
     if pressure is not None:
         style = "green" if pressure < 100 else "yellow" if pressure < 1000 else "bold red"
-        text = Text().append("Pressure ", "bold cyan").append(f"{pressure / 100:5.1f} %", style)
+        text = (
+            Text(no_wrap=True, overflow="ellipsis")
+            .append("Pressure ", "bold cyan")
+            .append(f"{pressure / 100:5.1f} %", style)
+        )
         rows.append(text.append("  of the time something online waits for a CPU", "dim"))
     for root in answer["be_roots"]:
         rows.append(Text().append("Lent     ", "bold cyan").append_text(allowance(root)))
-        if root["why"]:
-            why = Text(f"         because {words.why(root['why'])}", "dim", no_wrap=True, overflow="ellipsis")
-            rows.append(why)
+        because = wrap(f"because {words.why(root['why'])}" if root["why"] else "", max(20, width - 9))
+        rows += [Text(f"{'':<9}{line}", "dim") for line in because[:MAX_WHY_LINES]]
     return rows
 
 

@@ -47,8 +47,10 @@ def _undo(given: Any) -> int:
     from koordlet.act.lock import Lock, LockedError
     from koordlet.act.undo import undo
     from koordlet.kernel.host import Host
+    from koordlet.report import logs
     from koordlet.report.audit import AuditLog
 
+    logs.configure("text", 0)  # to stderr; structlog's own default is stdout
     path = Path(given.state_dir) / "journal"
     if not path.exists():
         return _nothing(given, f"{path}: there is no journal, so no agent has left anything behind")

@@ -42,7 +42,8 @@ def explain_json(
     rows = tuple(workloads)
     found = _resolve(snapshot, what.strip(), rows)
     if isinstance(found, list):
-        reason = "several workloads have this name" if len(found) > 1 else "no workload and no cgroup of that name"
+        several = {pod.key for pod in snapshot.view.pods.pods if pod.name == what.strip()}.issuperset(found)
+        reason = "several workloads have this name" if found and several else "no workload and no cgroup of that name"
         return {"query": what, "found": False, "reason": reason, "candidates": found[:MAX_CANDIDATES]}
     kind, pod, targets = found
     ours = [held for held in snapshot.apply.held if _inside(held.target, targets)]
@@ -69,7 +70,8 @@ def explain_json(
         "usage": [
             usage_row(row, now_s)
             for row in rows
-            if (pod and row.pod and row.pod.uid == pod.uid) or (not pod and _inside(row.cgroup, targets))
+            if (pod and row.pod and row.pod.uid == pod.uid)
+            or (not pod and _inside(row.cgroup, targets) and (row.pod is None or row.pod.active))
         ][:MAX_KNOB_ROWS],
         "audit": [row for row in audit if _about(row, pod, targets)][-MAX_AUDIT_ROWS:],
     }

@@ -20,6 +20,9 @@ class Families:
     def __iter__(self) -> Iterator[Metric]:
         return iter(self._by_name.values())
 
+    def has(self, name: str) -> bool:
+        return name in self._by_name
+
     def gauge(self, name: str, about: str, value: float, /, **labels: str) -> None:
         self._family(name, about, "gauge").add_sample(PREFIX + name, labels, value)
 

@@ -72,6 +72,10 @@ def _strategies(families: Families, snapshot: Snapshot) -> None:
                 families.node_gauge(name, _NODE_GAUGES[name], value, **pairs)
             else:
                 families.gauge(name, name.replace("_", " "), value, **dict(labels))
+    be = fresh(snapshot.view.usage.be_mcpu, snapshot)
+    if be and not families.has("be_suppress_be_used_cpu_cores"):
+        name = "be_suppress_be_used_cpu_cores"
+        families.node_gauge(name, _NODE_GAUGES[name], be.value / 1000)
     about = "1 while a strategy raises; its previous decisions stay."
     for name in sorted({*snapshot.outcomes, *snapshot.stats.strategy_errors}):
         families.gauge("strategy_failing", about, float(name in snapshot.stats.strategy_errors), strategy=name)

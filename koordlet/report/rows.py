@@ -14,7 +14,7 @@ from koordlet.model.knob import Decision, Knob, Restore
 from koordlet.model.pod import Pod
 from koordlet.model.status import Held, Shadowed, Snapshot, WorkloadUsage
 from koordlet.model.support import Capability
-from koordlet.model.units import quota_to_mcpu
+from koordlet.model.units import DEFAULT_PERIOD_US, quota_to_mcpu
 from koordlet.model.view import BeRoot, Reading
 from koordlet.model.why import Why
 
@@ -132,16 +132,31 @@ def be_row(root: BeRoot, snapshot: Snapshot, now_s: float) -> Row:
 
 
 def _caps(root: BeRoot, snapshot: Snapshot) -> list[tuple[int, Decision]]:
-    found: list[tuple[int, Decision]] = []
+    """(milli-CPU, decision) per knob that limits the root.
+
+    CPU lists below the root count where the root has none: under a kubelet's static policy only containers are
+    pinned. The largest of them is what the subtree may use.
+    """
     lost = {(s.decision.target, s.decision.knob, s.decision.owner) for s in snapshot.apply.shadowed}
+    on_root: list[tuple[int, Decision]] = []
+    below: list[tuple[int, Decision]] = []
     for outcome in snapshot.outcomes.values():
         for decision in outcome.decisions:
             value = decision.value
-            if decision.target != root.path or (*decision.key, decision.owner) in lost:
+            if (*decision.key, decision.owner) in lost:
                 continue
             if decision.knob is Knob.CPUSET and isinstance(value, CpuSet):
-                found.append((1000 * len(value), decision))
-            elif decision.knob is Knob.CPU_QUOTA and isinstance(value, int) and value >= 0:
-                period_us = root.period_us or 100_000
-                found.append((quota_to_mcpu(value, period_us), decision))
-    return found
+                if decision.target == root.path:
+                    on_root.append((1000 * len(value), decision))
+                elif decision.target.startswith(f"{root.path}/"):
+                    below.append((1000 * len(value), decision))
+            elif (
+                decision.target == root.path
+                and decision.knob is Knob.CPU_QUOTA
+                and isinstance(value, int)
+                and value >= 0
+            ):
+                on_root.append((quota_to_mcpu(value, root.period_us or DEFAULT_PERIOD_US), decision))
+    if below and not any(decision.knob is Knob.CPUSET for _, decision in on_root):
+        on_root.append(max(below, key=lambda cap: cap[0]))
+    return on_root

@@ -87,8 +87,9 @@ def test_allowance_names_knob_owner_and_stages() -> None:
         ((Decision(BE, Knob.CPUSET, CpuSet([1, 2]), (), "s"),), 2000, "cpuset.cpus"),
         ((QUOTA, Decision(BE, Knob.CPUSET, CpuSet([1]), (), "s")), 1000, "cpuset.cpus"),
         ((Decision(f"{BE}/podx", Knob.CPU_QUOTA, 1000, (), "s"),), None, None),
+        ((Decision(f"{BE}/podx/c", Knob.CPUSET, CpuSet([1, 2, 3]), (), "s"),), 3000, "cpuset.cpus"),
     ],
-    ids=["nothing", "restore", "unlimited", "cpuset", "tightest", "not-the-root"],
+    ids=["nothing", "restore", "unlimited", "cpuset", "tightest", "quota-of-a-pod", "cpuset-of-containers"],
 )
 def test_allowance(decisions: tuple[Decision, ...], allowance: int | None, knob: str | None) -> None:
     snapshot = replace(SNAPSHOT, outcomes={"s": Outcome(decisions, None)})

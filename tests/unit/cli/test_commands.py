@@ -1,0 +1,364 @@
+"""The commands against a real door that serves a hand-made moment."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import structlog
+
+from koordlet.act.journal import Entry, Journal, read_boot_id
+from koordlet.act.lock import Lock
+from koordlet.cli import main
+from koordlet.doors.http import HttpDoor
+from koordlet.kernel.host import Host
+from koordlet.model.knob import Knob
+from koordlet.model.status import Snapshot
+from koordlet.report.audit import AuditLog
+from koordlet.report.metrics import Metrics
+from koordlet.report.pages import Pages
+from tests.unit.report.samples import NOW_S, RECORDS, SNAPSHOT, WORKLOADS
+
+ROOT = Path(__file__).parents[3]
+
+
+def open_door(path: Path, snapshot: Snapshot | None) -> HttpDoor:
+    audit = AuditLog(None, clock=lambda: 1_790_000_000.0)
+    for record in RECORDS:
+        audit(record)
+    metrics = Metrics(lambda: snapshot, lambda: WORKLOADS, process=False)
+    pages = Pages(metrics, lambda: snapshot, lambda: WORKLOADS, audit, version="0.1.0", clock=lambda: NOW_S + 0.4)
+    door = HttpDoor("", str(path), pages.public(), pages.private())
+    door.start()
+    return door
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    path = tmp_path_factory.mktemp("run") / "koordlet.sock"
+    door = open_door(path, SNAPSHOT)
+    yield str(path)
+    door.close()
+
+
+@pytest.fixture(autouse=True)
+def quiet_agent() -> Iterator[None]:
+    """The door of these tests lives in this process; what it logs is not the command's output."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def plain_screen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.delenv("FORCE_COLOR", raising=False)
+
+
+STATUS = [
+    "0.1.0, enforcing, as of 0.4 s ago",
+    "degraded: psi of cgroups is missing",
+    "321 ticks, last took 3.2 ms, 2 late, woken early 5 times",
+    "node-a, CPU 4.70 of 8.00 cores (59 %), memory 12.0 GiB of 32.0 GiB (38 %)",
+    "kubepods/besteffort may use 2.00 cores (cpu.cfs_quota_us by suppress)",
+    "because capacity 8.00 cores, threshold 65 %, nonbe 2.90 cores",
+    "5 known, 4 live, 3 best effort, read 4.4 s ago",
+    "threshold lowered by the floor",
+    "1 failed, 2 held",
+    "write 2: Permission denied",
+    "Not on this machine: psi.cgroup",
+]
+TOP = [
+    "koordlet on node-a: enforcing",
+    "59 %  4.70 of 8.00 cores  online 3.20, best effort 1.50",
+    "1.2 %  of the time something online waits for a CPU",
+    "may use 2.00 cores (cpu.cfs_quota_us by suppress)",
+    "BE        2  1.50  3.0 GiB           8.00",
+    "shop/web-0              LS     1.80  3.0 GiB        5 %",
+    "host application nginx",
+]
+EXPLAIN = [
+    "batch/spark-exec-1, running",
+    "BE, koord-batch, Kubernetes BestEffort, best effort",
+    "cpu.idle = 1  was 0  by identity  held for 12.4 s",
+    "because tree kubelet, qos BE",
+    "Values of the groups above",
+    "cpu.cfs_quota_us = 200000  was -1  by suppress",
+    "Wanted, but another strategy has the say",
+    "set cpu.idle to 1",
+]
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [(["status"], STATUS), (["top", "--once"], TOP), (["explain", "spark-exec-1"], EXPLAIN)],
+    ids=["status", "top", "explain"],
+)
+def test_pages(agent: str, capsys: pytest.CaptureFixture[str], words: list[str], says: list[str]) -> None:
+    assert main([*words, "--socket", agent]) == 0
+    out = capsys.readouterr().out
+    assert [line for line in says if line not in out] == []
+    assert "\x1b" not in out
+
+
+@pytest.mark.parametrize("words", [["status"], ["explain", "be"], ["explain", "spark-exec-1"]], ids=" ".join)
+def test_json(agent: str, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
+    assert main([*words, "--socket", agent, "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["mode"] == "enforce"
+
+
+def test_top_prints_as_many_frames_as_asked(
+    agent: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("koordlet.cli.top.PLAIN_INTERVAL_S", 0.0)
+    assert main(["top", "--frames", "3", "--socket", agent]) == 0
+    assert capsys.readouterr().out.count("koordlet on node-a") == 3
+
+
+@pytest.mark.parametrize(
+    ("what", "says"),
+    [
+        ("nothing", "'nothing': no workload and no cgroup of that name\n  koordlet top lists the workloads"),
+        ("etl", "'etl': no workload and no cgroup of that name; do you mean\n  koordlet explain batch/etl-77"),
+    ],
+    ids=["unknown", "near"],
+)
+def test_explain_of_an_unknown_name(agent: str, capsys: pytest.CaptureFixture[str], what: str, says: str) -> None:
+    assert main(["explain", what, "--socket", agent]) == 1
+    assert says in capsys.readouterr().err
+    assert main(["explain", what, "--socket", agent, "--output", "json"]) == 1
+    assert json.loads(capsys.readouterr().out)["found"] is False
+
+
+@pytest.mark.parametrize("words", [["status"], ["top", "--once"], ["explain", "x"]], ids=" ".join)
+def test_no_agent_names_the_socket_and_how_to_start_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    path = tmp_path / "koordlet.sock"
+    assert main([*words, "--socket", str(path)]) == 1
+    error = capsys.readouterr().err
+    assert f"no agent answers on {path}" in error
+    assert f"koordlet run -run-dir={tmp_path}" in error
+
+
+@pytest.mark.parametrize("words", [["status"], ["top", "--once"], ["explain", "x"]], ids=" ".join)
+def test_an_agent_that_is_starting_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
+) -> None:
+    door = open_door(tmp_path / "k.sock", None)
+    try:
+        assert main([*words, "--socket", str(tmp_path / "k.sock")]) == 1
+    finally:
+        door.close()
+    assert "the agent is starting" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        ([], 2, "usage: koordlet COMMAND"),
+        (["--help"], 0, "koordlet demo"),
+        (["help", "status"], 0, "usage: koordlet status"),
+        (["--version"], 0, "koordlet "),
+        (["sttus"], 2, "did you mean status?"),
+        (["zzz"], 2, "there are: run check"),
+        (["status", "--nonsense"], 2, "unrecognized arguments: --nonsense"),
+        (["status", "--output", "xml"], 2, "invalid choice"),
+        (["explain"], 2, "workload"),
+        (["top", "--frames", "0"], 2, "at least 1"),
+        (["run", "--help"], 0, "-feature-gates"),
+        (["run", "-h"], 0, "--top"),
+        (["run", "-no-such-flag"], 2, "unknown flag -no-such-flag"),
+        (["-no-such-flag=1"], 2, "unknown flag -no-such-flag"),
+        (["run", "--frames", "3"], 2, "works with --top only"),
+        (["run", "--top", "--frames=x"], 2, "expected a number"),
+        (["run", "--top", "-observe=maybe"], 2, "-observe"),
+        (["check", "--help"], 0, "--be-dir"),
+        (["undo", "--help"], 0, "--state-dir"),
+        (["top", "--help"], 0, "--once"),
+        (["explain", "--help"], 0, "koordlet explain be"),
+        (["demo", "--help"], 0, "usage: koordlet demo"),
+    ],
+    ids=lambda value: " ".join(value) or "nothing" if isinstance(value, list) else "",
+)
+def test_usage(capsys: pytest.CaptureFixture[str], words: list[str], code: int, says: str) -> None:
+    assert main(words) == code
+    out, error = capsys.readouterr()
+    assert says in (error if code else out)
+
+
+@pytest.mark.parametrize("words", [["--help"], ["--version"], ["nonsense"]], ids=" ".join)
+def test_the_front_door_loads_nothing_heavy(words: list[str]) -> None:
+    code = (
+        "import sys; from koordlet.cli import main; main(sys.argv[1:]);"
+        "print(*sorted({'rich', 'prometheus_client', 'msgspec', 'structlog', 'cffi', 'yaml'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""
+
+
+def test_a_closed_pipe_is_no_fault(agent: str) -> None:
+    read_fd, write_fd = os.pipe()
+    os.close(read_fd)
+    done = subprocess.run(
+        [sys.executable, "-m", "koordlet", "status", "--socket", agent],
+        cwd=ROOT,
+        stdout=write_fd,
+        stderr=subprocess.PIPE,
+    )
+    os.close(write_fd)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("how", ["q", "\x1b", "SIGTERM", "SIGINT"], ids=["q", "escape", "sigterm", "sigint"])
+def test_live_top_on_a_terminal(agent: str, how: str) -> None:
+    """Draws in the terminal's second screen, and leaves it and its settings as they were."""
+    import fcntl
+    import pty
+    import struct
+    import termios
+
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
+    settings = termios.tcgetattr(theirs)
+    environment = {**os.environ, "TERM": "xterm-256color"}
+    del environment["COLUMNS"]
+    child = subprocess.Popen(
+        [sys.executable, "-m", "koordlet", "top", "--socket", agent],
+        cwd=ROOT, env=environment, stdin=theirs, stdout=theirs, stderr=theirs,
+    )  # fmt: skip
+    shown = b""
+    try:
+        while b"q quit" not in shown:
+            assert select.select([ours], [], [], 60)[0], shown
+            shown += os.read(ours, 65536)
+        if how.startswith("SIG"):
+            child.send_signal(signal.Signals[how])
+        else:
+            os.write(ours, how.encode())
+        assert child.wait(60) == 0
+        while select.select([ours], [], [], 0)[0]:
+            shown += os.read(ours, 65536)
+        assert termios.tcgetattr(theirs) == settings
+    finally:
+        child.kill()
+        child.wait()
+        os.close(ours)
+        os.close(theirs)
+    assert b"shop/web-0" in shown
+    assert shown.rindex(b"\x1b[?1049l") > shown.rindex(b"\x1b[?1049h")
+
+
+def test_check_on_this_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["check", "--state-dir", str(tmp_path / "state"), "--run-dir", str(tmp_path)]
+    code = main([*words, "--output", "json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert code == (0 if answer["ok"] else 1)
+    grades = {row["name"]: row["grade"] for row in answer["environment"]}
+    assert grades["state dir"] == "ok"
+    assert {"cpu.usage", "cpu.idle", "psi.node"} <= {row["name"] for row in answer["capabilities"]}
+    assert main(words) == code
+    assert "CAPABILITY" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_check_without_cgroups_says_what_is_missing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["check", "--cgroup-root-dir", str(tmp_path), "--state-dir", str(tmp_path), "--run-dir", "/none"]) == 1
+    out = capsys.readouterr().out
+    assert "The agent cannot do its basic work here. Missing: cpu.usage" in out
+    assert "mount the cgroup file system" in out
+
+
+def test_check_sees_a_running_agent(agent: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main(["check", "--run-dir", os.path.dirname(agent), "--output", "json"])
+    answer = json.loads(capsys.readouterr().out)
+    assert {"name": "agent", "grade": "ok", "text": f"one runs on {agent}", "advice": ""} in answer["environment"]
+
+
+@pytest.fixture
+def left_behind(tmp_path: Path) -> tuple[Path, list[str]]:
+    """A v1 tree in which an agent wrote shares 2 over 1024 and vanished; (the file, the arguments for undo)."""
+    file = tmp_path / "cgroup/cpu/batch/cpu.shares"
+    file.parent.mkdir(parents=True)
+    file.write_text("1024\n")
+    host = Host.preset("host", cgroup_root=tmp_path / "cgroup")
+    state = tmp_path / "state"
+    state.mkdir()
+    journal = Journal(state / "journal", read_boot_id(host))
+    entry = Entry("batch", Knob.CPU_SHARES, str(file), file.stat().st_ino, b"1024\n")
+    journal.add([entry])
+    journal.intend([(entry, b"2")])
+    file.write_text("2\n")
+    journal.settle([(entry, b"2\n")])
+    journal.close()
+    return file, [
+        "undo", "--state-dir", str(state), "--run-dir", str(tmp_path / "run"),
+        "--audit-log-dir", str(tmp_path / "audit"), "--cgroup-root-dir", str(tmp_path / "cgroup"),
+    ]  # fmt: skip
+
+
+def test_undo_puts_back_and_tells(left_behind: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    file, words = left_behind
+    assert main([*words, "--yes"]) == 0
+    assert file.read_text().strip() == "1024"
+    assert "1 put back" in capsys.readouterr().out
+    assert main([*words, "--yes", "--output", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["restored"] == 0
+
+
+def test_undo_json(left_behind: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*left_behind[1], "--yes", "--output", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert answer["restored"] == 1
+    assert [(row["knob"], row["current"], row["original"], row["action"]) for row in answer["rows"]] == [
+        ("cpu.shares", "2", "1024", "restored")
+    ]
+
+
+def test_undo_asks_first(
+    left_behind: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, words = left_behind
+    with open(os.devnull) as nothing:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        assert main(words) == 2
+    assert "1 kernel value would be put back; say --yes" in capsys.readouterr().err
+    assert file.read_text().strip() == "2"
+
+
+def test_undo_refuses_while_an_agent_runs(
+    left_behind: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, words = left_behind
+    with Lock(tmp_path / "run" / "koordlet.lock"):
+        assert main([*words, "--yes"]) == 1
+    error = capsys.readouterr().err
+    assert "an agent is running and owns these values; stop it first" in error
+    assert f"kill {os.getpid()}" in error
+    assert file.read_text().strip() == "2"
+
+
+def test_undo_leaves_a_foreign_value_unless_forced(
+    left_behind: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, words = left_behind
+    file.write_text("555\n")
+    assert main([*words, "--yes"]) == 0
+    assert file.read_text() == "555\n"
+    assert "undo --force" in capsys.readouterr().out
+    assert main([*words, "--yes", "--force"]) == 0
+    assert file.read_text().strip() == "1024"
+
+
+def test_undo_without_a_journal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["undo", "--state-dir", str(tmp_path), "--run-dir", str(tmp_path / "r")]) == 0
+    assert "there is no journal" in capsys.readouterr().out
+    assert list(tmp_path.iterdir()) == []
