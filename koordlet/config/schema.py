@@ -89,7 +89,9 @@ class Text:
 
     def check(self, value: object, at: At) -> str | None:
         if not isinstance(value, str) or len(value) > self.longest or "\0" in value:
-            raise at.error(value, " or ".join(self.choices) or f"a text of at most {self.longest} characters, no zero byte")
+            raise at.error(
+                value, " or ".join(self.choices) or f"a text of at most {self.longest} characters, no zero byte"
+            )
         if self.choices and value == "":
             return None
         if self.choices and value not in self.choices:

@@ -40,8 +40,10 @@ class PodsSource:
         self._error = ""
         self._pod_errors: tuple[str, ...] = ()
         self._signature: tuple[int, ...] | None = None
-        is_url = where.startswith(("http://", "https://"))
-        self._fetcher = _Fetcher(where, interval_s, timeout_s) if is_url else None
+        self._fetcher: _Fetcher | None = None
+        if where.startswith(("http://", "https://")):
+            get = _getter(where, timeout_s)
+            self._fetcher = _Fetcher(lambda: self._read(get()), interval_s)
 
     def poll(self, now_s: float) -> PodSet:
         """Known pods; never blocks on the network. now_s: monotonic."""
@@ -83,29 +85,34 @@ class PodsSource:
             self._signature = signature
             with open(self.where, "rb") as file:
                 data = file.read(MAX_BODY_BYTES + 1)
-            self._take(_decode(data, self._kubepods), now_s)
+            found = self._read(data)
+            if isinstance(found, str):
+                self._refuse(found)
+            else:
+                self._take(found, now_s)
         except OSError as error:
             self._signature = None
-            self._refuse(f"{self.where}: {error.strerror or error}")
-        except PodListError as error:
-            self._refuse(f"{self.where}: {error}")
+            self._refuse(error.strerror or str(error))
 
     def _poll_answer(self, fetcher: _Fetcher, now_s: float) -> None:
-        answer = fetcher.take()
-        if answer is None:
-            return
+        found = fetcher.take()
+        if isinstance(found, str):
+            self._refuse(found)
+        elif found is not None and not found.pods and self._known.pods:
+            self._refuse(f"answered without any pod; the {len(self._known.pods)} known ones are kept")
+        elif found is not None:
+            self._take(found, now_s)
+
+    def _read(self, answer: bytes | str) -> PodList | str:
+        """The pods of an answer, or what is wrong with it. Also runs in the fetching thread."""
         if isinstance(answer, str):
-            self._refuse(f"{self.where}: {answer}")
-            return
+            return answer
+        if len(answer) > MAX_BODY_BYTES:
+            return f"more than {MAX_BODY_BYTES} bytes"
         try:
-            found = _decode(answer, self._kubepods)
+            return decode_pods(answer, self._kubepods)
         except PodListError as error:
-            self._refuse(f"{self.where}: {error}")
-            return
-        if not found.pods and self._known.pods:
-            self._refuse(f"{self.where}: answered without any pod; the {len(self._known.pods)} known ones are kept")
-            return
-        self._take(found, now_s)
+            return str(error)
 
     def _take(self, found: PodList, now_s: float) -> None:
         changed = found.pods != self._known.pods or self._known.at_s is None
@@ -118,32 +125,27 @@ class PodsSource:
             log.warning("pods.malformed", source=self.where, count=len(found.errors), first=found.errors[0])
         self._error, self._pod_errors = "", found.errors
 
-    def _refuse(self, error: str) -> None:
+    def _refuse(self, reason: str) -> None:
         self.failures += 1
+        error = f"{self.where}: {reason}"
         if error != self._error:
             log.warning("pods.refused", source=self.where, error=error, known=len(self._known.pods))
         self._error = error
 
 
-def _decode(data: bytes, kubepods: Kubepods) -> PodList:
-    if len(data) > MAX_BODY_BYTES:
-        raise PodListError(f"more than {MAX_BODY_BYTES} bytes")
-    return decode_pods(data, kubepods)
-
-
 class _Fetcher:
-    """A thread that asks a URL at an interval and keeps the latest answer: the body, or what went wrong."""
+    """A thread that asks at an interval and keeps the latest answer: the pods, or what went wrong."""
 
-    def __init__(self, url: str, interval_s: float, timeout_s: float) -> None:
-        self._get = _getter(url, timeout_s)
+    def __init__(self, ask: Callable[[], PodList | str], interval_s: float) -> None:
+        self._ask = ask
         self._interval_s = interval_s
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
-        self._answer: bytes | str | None = None
+        self._answer: PodList | str | None = None
         self._thread: threading.Thread | None = None
 
-    def take(self) -> bytes | str | None:
+    def take(self) -> PodList | str | None:
         """The answer since the last take, None without a new one. Starts the thread when first called."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="kubelet-pods", daemon=True)
@@ -164,7 +166,11 @@ class _Fetcher:
     def _run(self) -> None:
         while not self._stopped.is_set():
             self._wake.clear()
-            answer = self._get()
+            try:
+                answer = self._ask()
+            except Exception as error:  # a dead thread would look like an unreachable kubelet for ever
+                log.exception("pods.fetch_failed")
+                answer = f"internal error: {error!r}"
             with self._lock:
                 self._answer = answer
             if not self._stopped.wait(MIN_GAP_S):

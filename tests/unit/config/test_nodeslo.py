@@ -225,8 +225,8 @@ def test_the_example_loads_without_warnings() -> None:
 
 LEAVES = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
 KEYS = st.sampled_from(
-    [THRESHOLD, "enable", "hostApplications", "name", "resourceQOSStrategy", "spec", "kind", "beClass", "cpuQOS"]
-    + ["cgroupPath", "cpuSuppressMinPercent", "systemStrategy", "schedFeatures"]
+    f"{THRESHOLD} enable hostApplications name resourceQOSStrategy spec kind beClass cpuQOS cgroupPath "
+    "cpuSuppressMinPercent systemStrategy schedFeatures".split()
 )
 TREES = st.recursive(
     LEAVES,
