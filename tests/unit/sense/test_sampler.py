@@ -1,0 +1,286 @@
+"""The sampler in virtual time on a tree of ordinary files: totals, absent values, cgroups that come and go."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koordlet.kernel.host import CgroupVersion
+from koordlet.model.pod import Container, HostApp, Pod, PodSet
+from koordlet.model.qos import KubeQos, Qos
+from koordlet.model.view import Reading
+from koordlet.sense.sampler import Sampler
+from koordlet.store.rings import RingStore
+from tests.native.trees import Tree
+
+CASES = Path(__file__).parents[2] / "cases"
+MIB = 1 << 20
+TICKS_PER_S = 100
+
+
+class Node:
+    """A tree and its sampler. CPU is given in milli-CPU used in each second that passes."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+        self.rings = RingStore()
+        self.sampler = Sampler(tree.host, self.rings, nominal_time=True)
+        self.now_s = 100.0
+        self.revision = 0
+        self._used: dict[str, int] = {}
+
+    def sync(
+        self, *pods: Pod, apps: tuple[HostApp, ...] = (), roots: tuple[str, ...] = (), at_s: float | None = 0.0
+    ) -> None:
+        self.revision += 1
+        self.sampler.sync(PodSet(pods, self.revision, at_s), apps, roots)
+
+    def second(self, node_mcpu: int | None = None, **used_mcpu: int) -> Any:
+        """One second in which the cgroups named (a__b is a/b) used so much, then one sample."""
+        for name, mcpu in used_mcpu.items():
+            cgroup = name.replace("__", "/")
+            self._used[cgroup] = self._used.get(cgroup, 0) + mcpu
+            self.tree.usage(cgroup, self._used[cgroup] * 10**6)
+        if node_mcpu is not None:
+            self._used[""] = self._used.get("", 0) + node_mcpu
+            self.tree.node(self._used[""] * TICKS_PER_S // 1000, used_kib=4 << 20)
+        self.now_s += 1
+        return self.sampler.sample(self.now_s)
+
+
+@pytest.fixture(params=list(CgroupVersion), ids=str)
+def node(request: pytest.FixtureRequest, tmp_path: Path) -> Node:
+    return Node(Tree(tmp_path, request.param))
+
+
+def pod(name: str, *containers: str, qos: Qos | None = None, phase: str = "Running") -> Pod:
+    return Pod(
+        uid=f"uid-{name}",
+        namespace="ns",
+        name=name,
+        cgroup=name,
+        kube_qos=KubeQos.BESTEFFORT if qos is Qos.BE else KubeQos.BURSTABLE,
+        phase=phase,
+        qos=qos,
+        containers=tuple(Container(c, f"containerd://{name}-{c}", f"{name}/{c}", running=True) for c in containers),
+    )
+
+
+def value(reading: Reading | None) -> float | None:
+    return None if reading is None else round(reading.value, 6)
+
+
+def test_system_is_what_neither_pods_nor_hosts_used(node: Node) -> None:
+    """W-22: node 10.5, pods 6.25, host 1.25 cores -> 3.0."""
+    for cgroup in ("web", "job", "redis"):
+        node.tree.make(cgroup)
+    node.sync(pod("web"), pod("job", qos=Qos.BE), apps=(HostApp("redis", "redis"),))
+    first = node.second(0)
+    assert (first.node_mcpu, first.pods_mcpu, first.system_mcpu) == (None, None, None)
+    usage = node.second(10_500, web=6_000, job=250, redis=1_250)
+    assert value(usage.node_mcpu) == 10_500
+    assert value(usage.pods_mcpu) == 6_250
+    assert value(usage.nonbe_pods_mcpu) == 6_000
+    assert value(usage.hosts_mcpu) == value(usage.nonbe_hosts_mcpu) == 1_250
+    assert usage.system_mcpu == Reading(3_000, node.now_s)
+
+
+def test_system_is_never_negative(node: Node) -> None:
+    scenario = json.loads((CASES / "system-usage-negative" / "scenario.json").read_text())
+    pods = [pod(f"p{i}", qos=Qos(p["qos"]) if "qos" in p else None) for i, p in enumerate(scenario["pods"])]
+    for each in pods:
+        node.tree.make(each.cgroup)
+    node.sync(*pods)
+    node.second(0)
+    used = {each.cgroup: int(p["used"] * 1000) for each, p in zip(pods, scenario["pods"], strict=True)}
+    usage = node.second(int(scenario["node_used"] * 1000), **used)
+    assert value(usage.pods_mcpu) == 8_000
+    assert value(usage.nonbe_pods_mcpu) == 6_000
+    assert value(usage.system_mcpu) == 0
+
+
+def test_a_pod_in_its_first_tick_is_inside_system(node: Node) -> None:
+    """W-44, except that containers need no tick more than their pod."""
+    node.tree.make("old")
+    node.sync(pod("old"))
+    node.second(0)
+    node.tree.make("new")
+    node.tree.make("new/c")
+    node.sync(pod("old"), pod("new", "c"))
+    usage = node.second(1_000, old=300, new=500)
+    assert (value(usage.pods_mcpu), value(usage.system_mcpu)) == (300, 700)
+    usage = node.second(1_000, old=300, new=500, new__c=500)
+    assert (value(usage.pods_mcpu), value(usage.system_mcpu)) == (800, 200)
+
+
+def test_nobody_here_is_zero_and_not_knowing_is_none(node: Node) -> None:
+    node.sync(at_s=None)
+    node.second(0)
+    usage = node.second(700)
+    assert (usage.pods_mcpu, usage.nonbe_pods_mcpu, usage.system_mcpu) == (None, None, None)
+    node.sync(at_s=1.0)
+    usage = node.second(700)
+    assert (value(usage.pods_mcpu), value(usage.system_mcpu)) == (0, 700)
+    assert usage.be_mcpu is None
+
+
+def test_be_is_the_sum_of_the_roots_own_counters(node: Node) -> None:
+    for cgroup in ("be", "be/job", "batch"):
+        node.tree.make(cgroup)
+    node.tree.memory("be", 30 * MIB)
+    node.tree.memory("batch", 4 * MIB)
+    node.sync(roots=("be", "batch", "not-there"))
+    assert node.second(0).be_mcpu is None
+    usage = node.second(900, be=500, batch=40, be__job=100)
+    assert value(usage.be_mcpu) == 540
+    assert value(usage.be_memory_bytes) == 34 * MIB
+
+
+def test_memory_leaves_page_cache_out(node: Node) -> None:
+    for cgroup in ("web", "redis"):
+        node.tree.make(cgroup)
+    node.tree.memory("web", 300 * MIB, file=500 * MIB)
+    node.tree.memory("redis", 20 * MIB, file=1 * MIB)
+    node.sync(pod("web"), apps=(HostApp("redis", "redis"),))
+    usage = node.second(0)
+    assert value(usage.node_memory_bytes) == 4096 * MIB
+    assert value(usage.pods_memory_bytes) == 300 * MIB
+    assert value(usage.system_memory_bytes) == (4096 - 320) * MIB
+    web = next(row for row in node.sampler.workloads() if row.name == "ns/web")
+    assert (value(web.memory_bytes), value(web.memory_raw_bytes)) == (300 * MIB, 800 * MIB)
+
+
+def test_node_readings_outlive_a_lost_file_by_ten_seconds(node: Node) -> None:
+    node.sync()
+    node.second(0)
+    node.second(500)
+    (node.tree.host.proc_root / "stat").write_text("garbage\n")
+    usage = node.second()
+    assert usage.node_mcpu == Reading(500, node.now_s - 1)
+    assert usage.system_mcpu == Reading(500, node.now_s - 1)
+    for _ in range(9):
+        usage = node.second()
+    assert usage.node_mcpu is not None
+    assert usage.system_mcpu is None
+    assert value(node.second(550 * 11).node_mcpu) == 550  # averaged over the gap
+
+
+def test_a_node_counter_that_went_back_gives_no_sample(node: Node) -> None:
+    """W-17."""
+    node.sync()
+    node.tree.node(123_256, 1)
+    node.second()
+    node.tree.node(123_456, 1)
+    good = node.second()
+    assert good.node_mcpu == Reading(2_000, node.now_s)
+    node.tree.node(499, 1)
+    assert node.second().node_mcpu == good.node_mcpu
+
+
+def test_only_active_pods_are_read(node: Node) -> None:
+    case = CASES / "psi-of-finished-pods"
+    summary = json.loads((case / "pods_summary.json").read_text())
+    scenario = json.loads((case / "scenario.json").read_text())
+    expected = json.loads((case / "expected.json").read_text())
+    running = [pod(f"r{i}") for i in range(summary["running"])]
+    finished = [pod(f"s{i}", phase="Succeeded") for i in range(summary["succeeded"])]
+    finished += [pod(f"f{i}", phase="Failed") for i in range(summary["failed"])]
+    for each in running:
+        node.tree.make(each.cgroup)
+    reads, series = [], []
+    for number in range(scenario["rounds"]):
+        if number == scenario["finish_one_after_round"]:
+            finished.append(pod(running.pop().name, phase="Succeeded"))
+        node.sync(*running, *finished)
+        node.second()
+        counts = node.sampler.counts()
+        reads.append(counts.counters)
+        known = [node.rings.latest("pod", each.uid, "memory") for each in running + finished]
+        series.append(len(known) - known.count(None))
+        assert (counts.missing, counts.errors) == (0, 0)
+    assert reads == expected["reads_per_round"]
+    assert series == expected["series_pods"]
+
+
+def test_a_cgroup_that_appears_later_is_found(node: Node) -> None:
+    node.sync(pod("late", "c"), *(pod(f"never{i}") for i in range(20)))
+    node.second()
+    assert node.sampler.counts().rows == 0
+    node.tree.make("late")
+    node.tree.make("late/c")
+    for _ in range(4):  # a few are looked for per tick
+        node.second()
+    assert node.sampler.counts().rows == 2
+    node.second(late=100)
+    assert value(node.second(late=100).pods_mcpu) == 100
+
+
+def test_what_is_no_longer_wanted_is_closed(node: Node) -> None:
+    for cgroup in ("a", "a/c", "b"):
+        node.tree.make(cgroup)
+    node.sync(pod("a", "c"), pod("b"))
+    node.second()
+    before = node.sampler.counts().descriptors
+    node.sync(pod("b"))
+    assert node.rings.latest("pod", "uid-a", "cpu") is None
+    counts = node.sampler.counts()
+    assert counts.rows == 1
+    assert counts.descriptors < before
+    node.sampler.close()
+    assert node.sampler.counts().descriptors == 0
+
+
+def test_a_pod_may_change_its_class(node: Node) -> None:
+    node.tree.make("p")
+    node.sync(pod("p"))
+    node.second()
+    assert value(node.second(p=100).nonbe_pods_mcpu) == 100
+    node.sync(pod("p", qos=Qos.BE))
+    usage = node.second(p=100)
+    assert (value(usage.pods_mcpu), value(usage.nonbe_pods_mcpu)) == (100, 0)
+
+
+def test_workloads_name_pods_containers_and_host_applications(node: Node) -> None:
+    for cgroup in ("web", "web/c", "redis", "be"):
+        node.tree.make(cgroup)
+    node.sync(pod("web", "c"), pod("absent"), apps=(HostApp("redis", "redis"),), roots=("be",))
+    node.second(web=0)
+    node.second(web=250, web__c=200, redis=5)
+    rows = {(row.name, row.container): row for row in node.sampler.workloads()}
+    assert {key: value(row.cpu_mcpu) for key, row in rows.items()} == {
+        ("redis", ""): 5,
+        ("ns/web", ""): 250,
+        ("ns/web", "c"): 200,
+        ("ns/absent", ""): None,
+    }
+    assert rows[("redis", "")].pod is None
+    assert rows[("ns/web", "c")].cgroup == "web/c"
+
+
+def test_samples_are_kept_by_uid_container_id_and_name(node: Node) -> None:
+    for cgroup in ("web", "web/c", "redis"):
+        node.tree.make(cgroup)
+    node.sync(pod("web", "c"), apps=(HostApp("redis", "redis"),))
+    for _ in range(4):
+        node.second(1_000, web=250, web__c=200, redis=5)
+    for name, mean in {
+        ("pod", "uid-web"): 250,
+        ("container", "containerd://web-c"): 200,
+        ("host", "redis"): 5,
+        ("node", ""): 1_000,
+        ("system", ""): 745,
+    }.items():
+        found = node.rings.window(*name, "cpu", 60.0, node.now_s)
+        assert found is not None
+        assert found.avg == pytest.approx(mean)
+        assert found.latest_s == node.now_s
+
+
+def test_an_empty_cgroup_path_is_not_the_root(node: Node) -> None:
+    lost = Pod("u", "ns", "lost", "", KubeQos.BURSTABLE, containers=(Container("c", "containerd://x", ""),))
+    node.sync(lost, apps=(HostApp("h", ""),), roots=("",))
+    node.second()
+    assert (node.sampler.counts().rows, node.sampler.counts().missing) == (0, 0)
