@@ -153,25 +153,35 @@ class Child:
 
 
 def _await(child: Child, socket_path: str) -> None:
-    """Until the agent has finished its first tick. Raises AgentError when it dies or takes too long."""
+    """Until the agent has something to show. Raises AgentError when it dies or takes too long."""
     screen = console(stderr=True)
     until_s = time.monotonic() + START_LIMIT_S
     with screen.status("starting the agent ..."):
         while True:
             if reason := child.dead(wait_s=0.1):
                 raise AgentError(reason)
-            if _answers(socket_path, "/v1/top"):
+            if _has_figures(socket_path):
                 return
             if time.monotonic() > until_s:
                 raise AgentError(f"the agent has not answered on {socket_path} for {START_LIMIT_S:g} s")
 
 
-def _answers(socket_path: str, path: str = "/healthz") -> bool:
+def _has_figures(socket_path: str) -> bool:
+    """The first tick can give no rates; the third one has them or never will."""
     try:
-        status, _ = ask(socket_path, path)
+        status, answer = ask(socket_path, "/v1/top")
+    except AgentError:
+        return False
+    return status == 200 and (answer["usage"]["node_mcpu"] is not None or answer["tick"]["ticks"] >= 3)
+
+
+def _answers(socket_path: str) -> bool:
+    """Somebody listens there, well or not."""
+    try:
+        ask(socket_path, "/healthz")
     except AgentError as error:
-        return not error.gone and path == "/healthz"
-    return path == "/healthz" or status == 200
+        return not error.gone
+    return True
 
 
 def _package_root() -> str:

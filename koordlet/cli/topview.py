@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 BAR_WIDTH: Final = 24
 MIN_POD_ROWS: Final = 3
 MAX_WHY_LINES: Final = 3
+NO_WORKLOADS: Final = (
+    "No workload is known. Declare some with -workloads=FILE, or name a kubelet's list with -pods=URL."
+)
 QOS_STYLE: Final = {"LSE": "bold blue", "LSR": "blue", "LS": "green", "BE": "magenta", "SYSTEM": "dim"}
 
 
@@ -30,10 +33,13 @@ def frame(
     if fault:
         lines.append(Text(f"no news: {fault}", "bold red"))
     node = _node(answer, width)
-    lines += ["", *node, "", _classes(answer), ""]
-    used = 5 + len(answer["degraded"]) + bool(fault) + len(node) + len(answer["classes"]) + 2 * bool(keys)
-    room = None if height is None else max(MIN_POD_ROWS, height - used)
-    lines.append(_pods(answer, room))
+    lines += ["", *node, ""]
+    if answer["pods"] or answer["host_apps"]:
+        used = 5 + len(answer["degraded"]) + bool(fault) + len(node) + len(answer["classes"]) + 2 * bool(keys)
+        room = None if height is None else max(MIN_POD_ROWS, height - used)
+        lines += [_classes(answer), "", _pods(answer, room)]
+    else:
+        lines.append(Text(NO_WORKLOADS, "dim"))
     if keys:
         lines += ["", Text(keys, "dim")]
     return Group(*lines)
@@ -54,7 +60,7 @@ def _node(answer: dict[str, Any], width: int) -> list[RenderableType]:
     usage, node = answer["usage"], answer["node"]
     cpu, be = words.value_of(usage["node_mcpu"]), words.value_of(usage["be_mcpu"])
     online = None if cpu is None or be is None else max(0.0, cpu - be)
-    detail = f"online {words.cores(online)}, best effort {words.cores(be)}"
+    detail = "" if online is None else f"online {words.cores(online)}, best effort {words.cores(be)}"
     rows: list[RenderableType] = [
         _gauge("CPU", cpu, node["capacity_mcpu"], words.cores, " cores", detail),
         _gauge("Memory", words.value_of(usage["node_memory_bytes"]), node["capacity_bytes"], words.size, "", ""),
@@ -120,6 +126,4 @@ def _pods(answer: dict[str, Any], room: int | None) -> RenderableType:
         )
     if len(shown) < len(rows):
         made.add_row(f"and {len(rows) - len(shown)} more", style="dim")
-    if not rows:
-        made.add_row("no workload is known", style="dim")
     return made

@@ -109,6 +109,11 @@ def test_gauges_of_two_strategies_share_a_family() -> None:
     assert found["koordlet_parts"] == [({"of": "a"}, 1.0), ({"of": "b"}, 1.0)]
 
 
+def test_best_effort_use_is_told_even_when_no_strategy_tells_it() -> None:
+    rows = samples(make(replace(SNAPSHOT, outcomes={})))["koordlet_be_suppress_be_used_cpu_cores"]
+    assert rows == [({"node": "node-a"}, 1.5)]
+
+
 def test_a_failing_strategy_is_seen() -> None:
     failing = replace(SNAPSHOT, stats=TickStats(strategy_errors={"suppress": "ValueError: x"}))
     rows = samples(make(failing))["koordlet_strategy_failing"]

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import RESTORE, Decision, Knob
@@ -185,3 +187,9 @@ def test_explain_of_an_online_pod_has_nothing_of_best_effort() -> None:
     assert answer["be_roots"] == []
     assert answer["audit"] == []
     assert len(answer["usage"]) == 2
+
+
+@given(what=st.text(max_size=60) | st.sampled_from(["be", "web", "/", "//", "kubepods/../..", "kubepods/bester"]))
+def test_explain_answers_any_text(what: str) -> None:
+    answer = explain(what)
+    assert answer["found"] or answer["reason"]
