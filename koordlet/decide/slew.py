@@ -1,20 +1,20 @@
-"""When an allowance may grow: a tenth of the node per interval, and not back and forth. Pure.
+"""How an allowance moves: down at once, up by a tenth of the node per interval, and not back and forth. Pure.
 
-Shrinking is never delayed. Growth needs a new sample, one interval after the sample that last permitted
-growth, so calls between two samples (surge, pressure) cannot grow. A small gain after a shrink waits:
-without that, noise of the online side would be copied into the knob each second (F-01).
+Growth needs a new sample, one interval after the sample that last permitted growth, so calls between two samples
+(surge, pressure) cannot grow. A small gain after a shrink waits for two quiet minutes and then goes no higher than
+what was safe all that time: without that, noise of the online side would be copied into the knob each second (F-01).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 GROWTH_DIVISOR: Final = 10
 """Largest growth per interval: capacity / 10."""
 
 BAND_DIVISOR: Final = 20
-"""A gain below capacity / 20 after a shrink waits for QUIET_S."""
+"""A gain below capacity / 20 after a shrink is small."""
 
 QUIET_S: Final = 120.0
 _EARLY: Final = 0.1
@@ -23,11 +23,24 @@ _EARLY: Final = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Ramp:
-    """permitted_at_s: sample that last permitted growth. shrunk_at_s: last shrink. falling: it is the last move."""
+    """permitted_at_s: sample that last permitted growth. falling: the last move was a shrink, at quiet_from_s.
+
+    lowest: least that was wanted since then, in the policy's unit.
+    """
 
     permitted_at_s: float | None = None
-    shrunk_at_s: float = 0.0
     falling: bool = False
+    quiet_from_s: float = 0.0
+    lowest: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """In the policy's unit. step: largest growth. band: below it a gain is small. dead: below it nothing moves."""
+
+    step: int
+    band: int
+    dead: int = 0
 
 
 def permits(ramp: Ramp, sample_at_s: float, interval_s: float) -> bool:
@@ -35,15 +48,29 @@ def permits(ramp: Ramp, sample_at_s: float, interval_s: float) -> bool:
     return ramp.permitted_at_s is None or sample_at_s - ramp.permitted_at_s >= (1 - _EARLY) * interval_s
 
 
-def waits(ramp: Ramp, gain: int, band: int, now_s: float) -> bool:
-    """Whether a gain (same unit as band) is too small to turn round for."""
-    return ramp.falling and gain < band and now_s - ramp.shrunk_at_s < QUIET_S
+def toward(
+    want: int, old: int | None, limits: Limits, ramp: Ramp, may_grow: bool, now_s: float
+) -> tuple[int, str, Ramp]:
+    """The next value, the name of the rule that set it, and the next ramp. old None is unlimited or unknown."""
+    if old is None:
+        return want, "first", ramp
+    if want == old or abs(want - old) < limits.dead:
+        return old, "same" if want == old else "dead_band", _saw(ramp, old)
+    if want < old:
+        return want, "shrink", Ramp(ramp.permitted_at_s, True, now_s)
+    if not may_grow:
+        return old, "growth_waits", _saw(ramp, want)
+    if not ramp.falling or want - old >= limits.band:
+        value = min(want, old + limits.step)
+        return value, "grow" if value == want else "grow_limited", Ramp(ramp.permitted_at_s)
+    ramp = _saw(ramp, want)
+    if now_s - ramp.quiet_from_s < QUIET_S:
+        return old, "small_gain_waits", ramp
+    safe = want if ramp.lowest is None else min(want, ramp.lowest)
+    return min(max(safe, old), old + limits.step), "grow_to_safe", Ramp(ramp.permitted_at_s, True, now_s)
 
 
-def moved(ramp: Ramp, before: int | None, after: int, now_s: float) -> Ramp:
-    """The ramp after the allowance went from `before` (None: unlimited or unknown) to `after`."""
-    if before is None or after == before:
+def _saw(ramp: Ramp, want: int) -> Ramp:
+    if not ramp.falling or (ramp.lowest is not None and ramp.lowest <= want):
         return ramp
-    if after < before:
-        return Ramp(ramp.permitted_at_s, now_s, True)
-    return Ramp(ramp.permitted_at_s, ramp.shrunk_at_s, False)
+    return replace(ramp, lowest=want)

@@ -165,7 +165,7 @@ def _floor_goal(
     floor = capacity * (policy.floor_percent if percent is None else percent) // 100
     why = stages(capacity_mcpu=capacity, stale="usage older than 15 s", floor_mcpu=floor, last_mcpu=allowance)
     goal = _Goal(min(floor, allowance), may_grow=False, new_sample=False, why=why, faults=(_FAULT_FLOOR,))
-    return goal, replace(state, ramp=replace(state.ramp, falling=False))
+    return goal, replace(state, ramp=Ramp(state.ramp.permitted_at_s))
 
 
 def _by_quota(
@@ -177,7 +177,9 @@ def _by_quota(
         return _keep(view, state, f"no quota of a BE root is readable ({view.be_roots[0].path}): no cap")
     known = state.quota_us is not None and not goal.new_sample
     old = state.quota_us if known else suppress_quota.present_us(roots, state.quota_us)
-    total, rule = suppress_quota.step(goal.target_mcpu, old, capacity, len(roots), state.ramp, goal.may_grow, now_s)
+    total, rule, ramp = suppress_quota.step(
+        goal.target_mcpu, old, capacity, len(roots), state.ramp, goal.may_grow, now_s
+    )
     shares = suppress_quota.split(total, roots)
     values = [suppress_quota.in_period(us, root) for us, root in zip(shares, roots, strict=True)]
     shape = ("quota", tuple((root.path, value) for root, value in zip(roots, values, strict=True)))
@@ -198,7 +200,7 @@ def _by_quota(
         allowance_mcpu=total * 1000 // DEFAULT_PERIOD_US,
         quota_us=total,
         cpus=None,
-        ramp=slew.moved(state.ramp, old, total, now_s),
+        ramp=ramp,
     )
     return _outcome(view, threshold, capacity, goal.faults, after)
 
@@ -216,7 +218,7 @@ def _by_cpuset(
     state = replace(state, pools=pools)
     held = state.cpus
     old = suppress_cpuset.kernel_size(view.be_roots) if held is None else len(held)
-    count, rule = suppress_cpuset.step(goal.target_mcpu, old, pools, state.ramp, goal.may_grow, now_s)
+    count, rule, ramp = suppress_cpuset.step(goal.target_mcpu, old, pools, state.ramp, goal.may_grow, now_s)
     if count == 0:
         return _keep(view, state, _FAULT_NO_CPU)
     # The first choice does not look at the kernel's set, as in the reference; later ones keep our own.
@@ -242,7 +244,7 @@ def _by_cpuset(
         allowance_mcpu=count * 1000,
         quota_us=None,
         cpus=chosen,
-        ramp=slew.moved(state.ramp, old, count, now_s),
+        ramp=ramp,
     )
     return _outcome(view, threshold, capacity, goal.faults, after)
 

@@ -100,25 +100,21 @@ def _excluded(node: NodeInfo) -> CpuSet:
     return node.reserved_cpus | node.system_qos_cpus
 
 
-def step(target_mcpu: int, old: int | None, pools: Pools, ramp: Ramp, may_grow: bool, now_s: float) -> tuple[int, str]:
-    """The next number of CPUs and the name of the rule that set it; 0 only when BE may use no CPU at all.
+def step(
+    target_mcpu: int, old: int | None, pools: Pools, ramp: Ramp, may_grow: bool, now_s: float
+) -> tuple[int, str, Ramp]:
+    """The next number of CPUs, the name of the rule that set it, and the next ramp.
 
-    old: size of our own last set, else of the kernel's (None: unreadable). Demand counts against the CPUs
-    that BE may use (F-04).
+    0 only when BE may use no CPU at all. old: size of our own last set, else of the kernel's (None: unreadable).
+    Demand counts against the CPUs that BE may use (F-04).
     """
     there = len(pools.lsr) + len(pools.ls)
     want = min(max(-(-target_mcpu // 1000), MIN_CPUS), there)
-    if old is None:
-        return want, "from_unknown"
-    if want <= old:
-        return want, "shrink" if want < old else "same"
-    band = max(MIN_CPUS, pools.threads_per_core, -(-pools.online // slew.BAND_DIVISOR))
-    if not may_grow:
-        return old, "growth_waits_for_sample"
-    if slew.waits(ramp, want - old, band, now_s):
-        return old, "gain_too_small"
-    most = old + -(-pools.online // slew.GROWTH_DIVISOR)
-    return (want, "grow") if want <= most else (most, "grow_limited")
+    limits = slew.Limits(
+        step=-(-pools.online // slew.GROWTH_DIVISOR),
+        band=max(MIN_CPUS, pools.threads_per_core, -(-pools.online // slew.BAND_DIVISOR)),
+    )
+    return slew.toward(want, old, limits, ramp, may_grow, now_s)
 
 
 def kernel_size(roots: Sequence[BeRoot]) -> int | None:

@@ -42,23 +42,18 @@ def present_us(roots: Sequence[BeRoot], last_us: int | None) -> int | None:
 
 def step(
     target_mcpu: int, old_us: int | None, capacity_mcpu: int, roots: int, ramp: Ramp, may_grow: bool, now_s: float
-) -> tuple[int, str]:
-    """The next total and the name of the rule that set it."""
+) -> tuple[int, str, Ramp]:
+    """The next total, the name of the rule that set it, and the next ramp."""
     node_us = -(-capacity_mcpu // 1000) * DEFAULT_PERIOD_US
     least = floor_us(roots)
     want = max(target_mcpu * DEFAULT_PERIOD_US // 1000, least)
-    if old_us is None:
-        return want, "from_unlimited"
-    if abs(want - old_us) < node_us // _DEAD_DIVISOR and want != least:
-        return old_us, "dead_band"
-    if want <= old_us:
-        return want, "shrink" if want < old_us else "same"
-    if not may_grow:
-        return max(old_us, least), "growth_waits_for_sample"
-    if slew.waits(ramp, want - old_us, node_us // slew.BAND_DIVISOR, now_s):
-        return max(old_us, least), "gain_too_small"
-    most = old_us + node_us // slew.GROWTH_DIVISOR
-    return (want, "grow") if want <= most else (most, "grow_limited")
+    limits = slew.Limits(
+        step=node_us // slew.GROWTH_DIVISOR,
+        band=node_us // slew.BAND_DIVISOR,
+        dead=0 if want == least else node_us // _DEAD_DIVISOR,
+    )
+    total, rule, ramp = slew.toward(want, old_us, limits, ramp, may_grow, now_s)
+    return max(total, least), rule, ramp
 
 
 def split(total_us: int, roots: Sequence[BeRoot]) -> list[int]:

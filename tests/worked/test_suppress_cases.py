@@ -66,7 +66,7 @@ def test_be_suppress_cpuset_pick_growth() -> None:
     given = case("be-suppress-cpuset-pick", "scenario.json")["variants"][2]
     expected = case("be-suppress-cpuset-pick", "expected.json")["variants"][2]
     pools = suppress_cpuset.pools_of(view(0.0, 64, usage(0.0)), flat(given["cpus"]), None)
-    count, _ = suppress_cpuset.step(given["target_size"] * 1000, given["old_size"], pools, Ramp(), True, 0.0)
+    count, _, _ = suppress_cpuset.step(given["target_size"] * 1000, given["old_size"], pools, Ramp(), True, 0.0)
     assert count == expected["size"]
 
 
