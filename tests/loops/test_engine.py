@@ -1,0 +1,209 @@
+"""The engine on a copied node in virtual time: the rooms together, isolation of failures, nothing that grows."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koordlet.act.executor import Executor
+from koordlet.act.journal import Journal
+from koordlet.decide.strategies import STRATEGIES
+from koordlet.loops import Engine, Parts
+from koordlet.model.knob import Knob
+from koordlet.model.pod import Container, Pod, PodSet, Tree
+from koordlet.model.qos import KubeQos, Qos
+from koordlet.model.slo import NodeSlo, SuppressPolicy, Threshold
+from koordlet.model.support import Capability, Level, Support
+from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy
+from koordlet.sense.betree import RootReader
+from koordlet.sense.sampler import Sampler
+from koordlet.store.rings import RingStore
+from tests.hosts.tree import HostTree, v1_two_sockets_ht
+
+BE = "kubepods/besteffort"
+POLICY = Policy(
+    slo=NodeSlo(threshold=Threshold(enable=True, cpu_suppress_policy=SuppressPolicy.CFS_QUOTA)),
+    gates=frozenset({"BECPUSuppress"}),
+)
+SUPPORT = Support({k.value: Capability(k.value, Level.NATIVE, "test") for k in (Knob.CPU_IDLE, Knob.CPU_SHARES)})
+
+
+class Pods:
+    """A source whose pods come and go."""
+
+    def __init__(self, tree: HostTree) -> None:
+        self.tree, self.set = tree, PodSet((), 1, 0.0)
+
+    def poll(self, now_s: float) -> PodSet:
+        return self.set
+
+    def put(self, numbers: range, now_s: float) -> None:
+        pods = []
+        for number in numbers:
+            be = number % 2 == 1
+            cgroup = f"kubepods/{'besteffort' if be else 'burstable'}/pod{number}"
+            if not (self.tree.root / "cgroup/cpu" / cgroup).exists():
+                self.tree.cgroup(cgroup)
+                self.tree.cgroup(f"{cgroup}/c")
+            pods.append(
+                Pod(
+                    uid=f"uid-{number}",
+                    namespace="default",
+                    name=f"pod-{number}",
+                    cgroup=cgroup,
+                    kube_qos=KubeQos.BESTEFFORT if be else KubeQos.BURSTABLE,
+                    qos=Qos.BE if be else Qos.LS,
+                    containers=(Container("c", id=f"containerd://{number}", cgroup=f"{cgroup}/c", running=True),),
+                )
+            )
+        self.set = PodSet(tuple(pods), self.set.revision + 1, now_s)
+
+    def burn(self, pod: str, cpu_ns: int) -> None:
+        for target in (pod, f"{pod}/c"):
+            path = self.tree.root / "cgroup/cpuacct" / target / "cpuacct.usage"
+            path.write_text(f"{int(path.read_text()) + cpu_ns}\n")
+
+
+class Be:
+    def __init__(self, tree: HostTree) -> None:
+        self.reader = RootReader(tree.host)
+
+    def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]:
+        return ((BE, Tree.KUBELET),)
+
+    def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot:
+        return self.reader.read(path, tree, ((path,),))
+
+    def refresh(self, now_s: float) -> None:
+        pass
+
+
+@dataclasses.dataclass
+class Rig:
+    tree: HostTree
+    pods: Pods
+    parts: Parts
+    now_s: float = 1000.0
+    busy_ticks: int = 0
+
+    def node_burn(self, mcpu: int) -> None:
+        """The whole node's usage over the next second, as /proc/stat has it (100 ticks a second)."""
+        self.busy_ticks += mcpu // 10
+        self.tree.put("proc/stat", f"cpu  {self.busy_ticks} 0 0 99999 0 0 0 0 0 0\n")
+
+    @property
+    def quota_us(self) -> int:
+        return int(self.tree.read(f"cgroup/cpu/{BE}/cpu.cfs_quota_us"))
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    tree = v1_two_sockets_ht(tmp_path / "node")
+    for target in ("kubepods", "kubepods/burstable", BE):
+        tree.cgroup(target)
+    tree.put("proc/stat", "cpu  0 0 0 99999 0 0 0 0 0 0\n")
+    pods = Pods(tree)
+    sampler = Sampler(tree.host, RingStore(), nominal_time=True)
+    journal = Journal(tmp_path / "journal", "boot")
+    be = Be(tree)
+    parts = Parts(
+        sources=(pods,),
+        sense=sampler,
+        be=be,
+        watch=None,
+        act=Executor(tree.host, journal, lambda record: None),
+        strategies=STRATEGIES,
+        policy=lambda now_s: POLICY,
+        node=lambda now_s: NodeInfo(name="n", capacity_mcpu=16_000),
+        support=lambda now_s: SUPPORT,
+        wall=lambda: 0.0,
+    )
+    yield Rig(tree, pods, parts)
+    sampler.close()
+    be.reader.close()
+    journal.close()
+
+
+def test_usage_becomes_a_quota_in_the_kernel(rig: Rig) -> None:
+    engine = Engine(rig.parts)
+    rig.pods.put(range(2), rig.now_s)
+    for _ in range(4):
+        rig.pods.burn("kubepods/burstable/pod0", 4_000_000_000)
+        rig.node_burn(5_000)
+        engine.tick(rig.now_s)
+        rig.now_s += 1
+    # 16 CPUs at 65 % less 4 of the pod and 1 of the system.
+    assert rig.quota_us == 540_000
+
+
+def test_a_failing_strategy_keeps_its_decisions_and_the_others_go_on(rig: Rig) -> None:
+    class Broken:
+        name = "broken"
+        fail = False
+
+        def initial(self) -> None:
+            return None
+
+        def decide(self, view: NodeView, policy: Policy, state: Any, now_s: float) -> Outcome[None]:
+            if self.fail:
+                raise RuntimeError("on purpose")
+            return Outcome((), None)
+
+    broken = Broken()
+    rig.parts.strategies = (broken, *STRATEGIES)
+    engine = Engine(rig.parts)
+    rig.pods.put(range(2), rig.now_s)
+    for tick in range(6):
+        broken.fail = tick >= 2
+        rig.pods.burn("kubepods/burstable/pod0", 1_000_000_000)
+        rig.node_burn(1_000)
+        snapshot = engine.tick(rig.now_s + tick)
+    assert snapshot.stats.strategy_errors == {"broken": "RuntimeError: on purpose"}
+    assert rig.quota_us > 0
+    broken.fail = False
+    assert engine.tick(rig.now_s + 6).stats.strategy_errors == {}
+
+
+def test_the_loop_waits_for_a_node_without_complaint_and_works_once_it_is_there(rig: Rig) -> None:
+    """Case node-object-not-ready: thirty rounds without a node, then one."""
+    infos = [NodeInfo(name="n")] * 30 + [NodeInfo(name="n", capacity_mcpu=16_000)] * 30
+    rig.parts.node = lambda now_s: infos[int(now_s) - 1000]
+    engine = Engine(rig.parts)
+    rig.pods.put(range(2), rig.now_s)
+    for tick in range(60):
+        rig.node_burn(1_000)
+        snapshot = engine.tick(rig.now_s + tick)
+        assert snapshot.stats.strategy_errors == {}
+        if tick == 29:
+            assert rig.quota_us == -1
+    assert rig.quota_us > 0
+
+
+def test_nothing_grows_over_twenty_thousand_ticks_with_pods_coming_and_going(rig: Rig) -> None:
+    engine = Engine(rig.parts)
+    size: list[tuple[int, int]] = []
+    for tick in range(20_000):
+        now_s = rig.now_s + tick
+        if tick % 4 == 0:
+            first = tick // 4 % 20
+            rig.pods.put(range(first, first + 12), now_s)
+        if tick % 16 == 0:
+            rig.node_burn(16_000 + tick % 7 * 100)
+        engine.tick(now_s)
+        if tick in (5_000, 19_999):
+            size.append((len(os.listdir("/proc/self/fd")), _rss_kb()))
+    (fds, rss_kb), (fds_end, rss_end_kb) = size
+    assert fds_end <= fds + 2
+    assert rss_end_kb <= rss_kb + 2_048
+
+
+def _rss_kb() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmRSS"):
+            return int(line.split()[1])
+    raise AssertionError("no VmRSS")
