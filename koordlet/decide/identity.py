@@ -48,9 +48,7 @@ class _Rule:
 class Identity:
     """The strategy object; it holds nothing."""
 
-    @property
-    def name(self) -> str:
-        return NAME
+    name: str = NAME
 
     def initial(self) -> State:
         return State()

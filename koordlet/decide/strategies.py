@@ -21,8 +21,7 @@ class Strategy(Protocol[S]):
     restored by act to the recorded original, so "off" is an `Outcome` without decisions.
     """
 
-    @property
-    def name(self) -> str: ...
+    name: str
 
     def initial(self) -> S: ...
 

@@ -71,9 +71,7 @@ class _Goal:
 class Suppress:
     """The strategy object; it holds nothing."""
 
-    @property
-    def name(self) -> str:
-        return NAME
+    name: str = NAME
 
     def initial(self) -> State:
         return State()
