@@ -1,0 +1,28 @@
+"""Fixtures of the resctrl lab, for a test that asks by name. Other folders import both names in their conftest.
+
+`resctrl` is a fresh machine per test; the file system is started once per run. Its shape is the parameter:
+    @pytest.mark.parametrize("resctrl", ["intel-cdp"], indirect=True)     or     resctrl.reset("amd-smba")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.labs.resctrl.lab import Lab, missing, running
+
+
+@pytest.fixture(scope="session")
+def resctrl_lab() -> Iterator[Lab]:
+    reason = missing()
+    if reason:
+        pytest.skip(f"resctrl lab: {reason}")
+    with running() as lab:
+        yield lab
+
+
+@pytest.fixture
+def resctrl(resctrl_lab: Lab, request: pytest.FixtureRequest) -> Lab:
+    resctrl_lab.reset(getattr(request, "param", "intel"))
+    return resctrl_lab
