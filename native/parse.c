@@ -247,8 +247,8 @@ int kl_parse_proc_stat(const char *text, size_t length, uint64_t *busy_ticks)
 int kl_parse_meminfo(const char *text, size_t length, struct kl_meminfo *out)
 {
     enum { TOTAL, FREE, AVAILABLE, ACTIVE_FILE, INACTIVE_FILE, RECLAIMABLE, KEYS };
-    static const char *const names[KEYS] = {"MemTotal:",     "MemFree:",        "MemAvailable:",
-                                            "Active(file):", "Inactive(file):", "SReclaimable:"};
+    static const char *const names[KEYS] = {
+        "MemTotal:", "MemFree:", "MemAvailable:", "Active(file):", "Inactive(file):", "SReclaimable:"};
     struct span rest = {text, text + length}, line;
     uint64_t value[KEYS] = {0};
     unsigned seen = 0;

@@ -2,7 +2,9 @@
 #include "io.h"
 #include "row.h"
 
-static const int rotation = 10;                                /* a row's dear files are read every so many passes */
+static const int rotation = 10;            /* passes until each row had its turn */
+static const unsigned container_turns = 2; /* memory.stat of a container is read every so many turns */
+static const unsigned quota_turns = 6;     /* a quota is looked for every so many turns */
 static const int64_t max_memory_age_ns = INT64_C(30000000000); /* three rotations at 1 Hz */
 
 static void read_every_pass(struct pass *pass)
@@ -19,16 +21,30 @@ static void read_every_pass(struct pass *pass)
             kl_read_raw(pass, &table->rows[i]);
 }
 
+/* True at a row's first turn and then at every n-th, not for all rows in the same pass. */
+static bool is_due(const struct row *row, int slot, unsigned every)
+{
+    return row->turns == 0 || (row->turns + (unsigned)slot) % every == 0;
+}
+
+static void take_turn(struct pass *pass, int slot)
+{
+    struct row *row = &pass->table->rows[slot];
+    if (row->state != KL_ALIVE)
+        return;
+    if (row->memory_dir >= 0 && is_due(row, slot, row->kind == KL_CONTAINER ? container_turns : 1))
+        kl_read_memory_stat(pass, row);
+    if (row->cpu_dir >= 0 && is_due(row, slot, row->quota ? 1 : quota_turns))
+        kl_read_quota(pass, row);
+    row->turns++;
+}
+
 static void read_rotation(struct pass *pass)
 {
     struct kl_table *table = pass->table;
     for (int left = (table->count + rotation - 1) / rotation; left > 0; left--) {
         table->rotation_at = (table->rotation_at + 1) % table->count;
-        struct row *row = &table->rows[table->rotation_at];
-        if (row->state == KL_ALIVE && row->memory_dir >= 0)
-            kl_read_memory_stat(pass, row);
-        if (row->state == KL_ALIVE && row->cpu_dir >= 0)
-            kl_read_quota(pass, row);
+        take_turn(pass, table->rotation_at);
     }
 }
 

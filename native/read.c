@@ -162,8 +162,8 @@ static double throttled_share(const struct row *row)
 {
     if (row->periods <= row->periods_base || row->throttled_periods <= row->throttled_periods_base)
         return 0.0;
-    double share = (double)(row->throttled_periods - row->throttled_periods_base) /
-                   (double)(row->periods - row->periods_base);
+    double share =
+        (double)(row->throttled_periods - row->throttled_periods_base) / (double)(row->periods - row->periods_base);
     return share > 1.0 ? 1.0 : share;
 }
 

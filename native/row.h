@@ -19,6 +19,7 @@ struct row {
     int usage_fd, raw_fd;    /* kept open for reading: CPU counter, plain memory usage */
     int cpu_dir, memory_dir; /* O_PATH; the same descriptor on v2 */
     int cpu_series, memory_series;
+    unsigned turns; /* of the rotation, so far */
 
     bool counted, still; /* usage_ns is valid; the counter did not move in this pass */
     uint64_t usage_ns;

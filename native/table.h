@@ -4,7 +4,8 @@
  * how often (per row of N cgroups):
  *   every pass       CPU counter of roots, pods and host applications, and of containers whose pod's counter moved;
  *                    plain memory usage of roots, pods and host applications
- *   a tenth per pass memory.stat, quota presence and, where a quota is set, throttling, through directory descriptors
+ *   in turn          a tenth of the rows per pass, through directory descriptors: memory.stat (of containers every second
+ *                    turn), throttling where a quota is set, and every sixth turn whether there is one
  *   at once          memory.stat of a row whose plain usage moved by more than 2 % (and 1 MiB) since the last one,
  *                    a bounded number per pass; the rest follow in the next passes
  *

@@ -7,6 +7,7 @@ is listed per tick. On v1 the cpuset hierarchy is the one listed: its levels are
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -107,10 +108,10 @@ class RootReader:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._files: dict[str, dict[Knob | None, KeptFile]] = {}
-        self._faults: set[str] = set()
+        self._parsed: dict[Path, tuple[str, int | CpuSet | None]] = {}
 
     def read(self, path: str, tree: Tree, levels: Levels = (), request_mcpu: int = 0) -> BeRoot:
-        """What the kernel says now; a value is None where its file is absent or makes no sense (logged once)."""
+        """What the kernel says now; a value is None where its file is absent or makes no sense (logged)."""
         files = self._files.get(path)
         if files is None:
             files = self._files[path] = self._open(path)
@@ -135,6 +136,7 @@ class RootReader:
         for path in self._files.keys() - set(roots):
             for file in self._files.pop(path).values():
                 file.close()
+                self._parsed.pop(file.path, None)
 
     def close(self) -> None:
         self.keep(())
@@ -151,14 +153,19 @@ class RootReader:
         return files
 
     def _parse(self, file: KeptFile, knob: Knob, text: str | None) -> int | CpuSet | None:
+        """Value of the text; kept, because it is nearly always the text of the tick before."""
         if text is None:
             return None
+        known = self._parsed.get(file.path)
+        if known is None or known[0] != text:
+            known = self._parsed[file.path] = (text, self._parse_anew(file, knob, text))
+        return known[1]
+
+    def _parse_anew(self, file: KeptFile, knob: Knob, text: str) -> int | CpuSet | None:
         try:
             return parse(self._host.version, knob, text)
         except KernelFileError as error:
-            if (fault := f"{file.path}: {error.reason}") not in self._faults:
-                self._faults.add(fault)
-                log.warning("be_root.unreadable", error=str(error.at(file.path)))
+            log.warning("be_root.unreadable", error=str(error.at(file.path)))
             return None
 
     def _period_us(self, texts: dict[Knob | None, str | None]) -> int | None:

@@ -177,16 +177,20 @@ def test_containers_of_a_pod_that_stood_still_are_not_read(new_table: NewTable) 
     assert table.mcpu(container) == pytest.approx(1000)
 
 
-def test_dear_files_come_round_in_ten_passes(new_table: NewTable) -> None:
+def test_dear_files_come_round_in_turn(new_table: NewTable) -> None:
     table = new_table(CgroupVersion.V1)
     pods = [table.make(f"pod{i}") for i in range(30)]
-    rows = pods + [table.make(f"pod{i}/c", lib.KL_CONTAINER, pod=pods[i]) for i in range(30)]
+    containers = [table.make(f"pod{i}/c", lib.KL_CONTAINER, pod=pods[i]) for i in range(30)]
     assert table.step().memory_stats == 30  # every pod at once
-    for _ in range(10):
+    memory_stats, quotas = [], []
+    for _ in range(60):
         totals = table.step()
-        assert (totals.memory_stats, totals.quotas) == (6, 6)
-    oldest_ns = min(table.read(row).memory_ns for row in rows)
-    assert table.now_ns - oldest_ns <= 9 * SECOND
+        memory_stats.append(totals.memory_stats)
+        quotas.append(totals.quotas)
+    assert max(memory_stats) <= 6
+    assert sum(quotas) <= 60 + 50  # each once, and once more in the first round
+    assert table.now_ns - min(table.read(row).memory_ns for row in pods) <= 9 * SECOND
+    assert table.now_ns - min(table.read(row).memory_ns for row in containers) <= 19 * SECOND
 
 
 def test_memory_that_moved_is_read_at_once_within_a_budget(new_table: NewTable) -> None:
@@ -223,7 +227,9 @@ def test_throttling_only_with_a_quota(new_table: NewTable, version: CgroupVersio
 
     assert periods(90, 9) is None
     table.tree.quota("pod", 50_000)
-    assert [periods(100, 10), periods(110, 15), periods(110, 15), periods(3, 1)] == [None, 0.5, 0.0, 0.0]
+    for _ in range(6):  # turns until a new quota is noticed
+        periods(100, 10)
+    assert [periods(110, 15), periods(110, 15), periods(3, 1)] == [0.5, 0.0, 0.0]
     table.tree.quota("pod", -1)
     assert periods(200, 100) is None
 

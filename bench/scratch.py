@@ -1,0 +1,136 @@
+"""A scratch node for benchmarks: a kubelet's tree of our own on v1 controllers, with processes in it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path("/sys/fs/cgroup")
+CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory")
+HERE = Path(__file__).resolve().parent
+# Of 20 containers 12 hold a process: 4 asleep, 5 wake once a second, 3 ten times.
+KINDS = "swbswbswbsww........"
+
+
+def why_not() -> str | None:
+    """Why the benchmark cannot run here, or None."""
+    if os.geteuid() != 0:
+        return "needs root"
+    for name in CONTROLLERS:
+        if not os.access(ROOT / name / "cgroup.procs", os.W_OK):
+            return f"needs a writable v1 controller {name} under {ROOT}"
+    return None
+
+
+def compile_c(source: str, target: Path, *flags: str) -> Path:
+    subprocess.run(["cc", "-O2", "-Wall", "-Wextra", *flags, str(HERE / source), "-o", str(target)], check=True)
+    return target
+
+
+class ScratchNode:
+    """`pods` pods of two containers, online (Burstable) and batch (BestEffort) half each."""
+
+    def __init__(self, pods: int) -> None:
+        self.tmp = Path(tempfile.mkdtemp(prefix="koordlet-bench-"))
+        self.root = f"koordlet-test-{os.getpid()}-bench{pods}"
+        self.cgroups: list[str] = []
+        self._load: subprocess.Popen[str] | None = None
+        for part in ("", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort"):
+            self._make(self.root + part)
+        self._write_cpuset()
+        items, containers = [], []
+        for number in range(pods):
+            item, inside = self._pod(number)
+            items.append(item)
+            containers += inside
+        (self.tmp / "pods.json").write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}))
+        self._populate(containers)
+
+    def measured(self) -> list[str]:
+        """QoS directories, pods and containers: what a full pass reads."""
+        return self.cgroups[1:]
+
+    def close(self) -> None:
+        if self._load is not None:
+            self._load.kill()
+            self._load.wait()
+        for cgroup in reversed(self.cgroups):
+            for controller in CONTROLLERS:
+                _rmdir(ROOT / controller / cgroup)
+        for path in sorted(self.tmp.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+        self.tmp.rmdir()
+
+    def _make(self, cgroup: str) -> str:
+        self.cgroups.append(cgroup)
+        for controller in CONTROLLERS:
+            (ROOT / controller / cgroup).mkdir()
+        return cgroup
+
+    def _write_cpuset(self) -> None:
+        for cgroup in self.cgroups:
+            for name in ("cpuset.cpus", "cpuset.mems"):
+                path = ROOT / "cpuset" / cgroup / name
+                path.write_text((path.parents[1] / name).read_text())
+
+    def _pod(self, number: int) -> tuple[dict[str, Any], list[str]]:
+        batch = number % 2 == 1
+        uid = f"00000000-0000-4000-8000-{number:012d}"
+        pod = self._make(f"{self.root}/kubepods/{'besteffort' if batch else 'burstable'}/pod{uid}")
+        names = ["main", "side"]
+        ids = [hashlib.sha256(f"{uid}/{name}".encode()).hexdigest() for name in names]
+        inside = [self._make(f"{pod}/{container}") for container in ids]
+        statuses = [
+            {"name": name, "containerID": f"containerd://{container}", "state": {"running": {}}}
+            for name, container in zip(names, ids, strict=True)
+        ]
+        qos = "BE" if batch else "LS"
+        return {
+            "metadata": {
+                "name": f"pod-{number}",
+                "namespace": "bench",
+                "uid": uid,
+                "labels": {"koordinator.sh/qosClass": qos},
+            },
+            "spec": {
+                "containers": [{"name": name, "resources": {}} for name in names],
+                "priority": 5500 if batch else 9500,
+            },
+            "status": {
+                "phase": "Running",
+                "qosClass": "BestEffort" if batch else "Burstable",
+                "containerStatuses": statuses,
+            },
+        }, inside
+
+    def _populate(self, containers: list[str]) -> None:
+        program = compile_c("populate.c", self.tmp / "populate")
+        self._load = subprocess.Popen([str(program), str(ROOT)], stdin=-1, stdout=-1, text=True)
+        assert self._load.stdin is not None
+        assert self._load.stdout is not None
+        for number, cgroup in enumerate(containers):
+            kind = KINDS[number * 7 % len(KINDS)]
+            if kind != ".":
+                self._load.stdin.write(f"{kind} {cgroup}\n")
+        self._load.stdin.write(". .\n")
+        self._load.stdin.flush()
+        if self._load.stdout.readline() != "ready\n":
+            raise SystemExit("the load did not start")
+
+
+def _rmdir(path: Path) -> None:
+    """Killed processes leave a cgroup a little later."""
+    for _ in range(200):
+        try:
+            path.rmdir()
+            return
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.02)
