@@ -106,7 +106,6 @@ static int free_slot(struct kl_table *table)
         if (error)
             return error;
     }
-    table->rows[table->count].state = KL_FREE;
     return table->count++;
 }
 

@@ -26,6 +26,8 @@ log = structlog.get_logger(__name__)
 STATS_PER_TICK: Final = 8
 _SERIES_KIND: Final = {lib.KL_POD: "pod", lib.KL_CONTAINER: "container", lib.KL_HOST: "host"}
 _GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+_OUR_LACK: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+_MAX_FAULTS: Final = 256
 
 
 class Rings(Protocol):
@@ -160,10 +162,9 @@ class Rows:
         return -1 if self._rings is None or kind is None else self._rings.open(kind, target.ident, metric)
 
     def _report(self, target: Target, number: int) -> None:
-        """A fault other than "not there" is said once per cgroup and kind of fault."""
-        if number in _GONE or (fault := (target.cgroup, number)) in self._failed:
+        """A fault other than "not there" is said once per cgroup, a lack of our own once; and not without end."""
+        fault = ("" if number in _OUR_LACK else target.cgroup, number)
+        if number in _GONE or fault in self._failed or len(self._failed) >= _MAX_FAULTS:
             return
-        if len(self._failed) > 256:
-            self._failed.clear()
         self._failed.add(fault)
         log.warning("sampler.cgroup_unreadable", cgroup=target.cgroup, errno=errno.errorcode.get(number, number))

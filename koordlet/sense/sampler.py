@@ -154,7 +154,7 @@ class Sampler:
 
 
 def raise_descriptor_limit() -> int:
-    """Lifts this process's soft limit of open files to the hard one and returns it (five per pod, four per container).
+    """Lifts this process's soft limit of open files to the hard one and returns it (four per pod, three per container).
 
     Call once at start, before anything copies the limit to children.
     """

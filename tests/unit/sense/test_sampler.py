@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -284,3 +286,24 @@ def test_an_empty_cgroup_path_is_not_the_root(node: Node) -> None:
     node.sync(lost, apps=(HostApp("h", ""),), roots=("",))
     node.second()
     assert (node.sampler.counts().rows, node.sampler.counts().missing) == (0, 0)
+
+
+def test_too_few_descriptors_is_said_once_and_leaves_the_rest_working(
+    node: Node, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"p{i}" for i in range(20)]
+    for name in names:
+        node.tree.make(name)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 15, hard))
+    try:
+        node.sync(*(pod(name) for name in names))
+        node.second()
+        found = node.sampler.counts()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert 0 < found.rows < 20
+    assert capsys.readouterr().out.count("cgroup_unreadable") == 1
+    for _ in range(4):
+        node.second()
+    assert node.sampler.counts().rows == 20
