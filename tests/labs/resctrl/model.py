@@ -5,8 +5,7 @@ text the kernel leaves in info/last_cmd_status.
 
 Rules, from fs/resctrl/rdtgroup.c (function named beside each) and Documentation/filesystems/resctrl.rst
 ("Resource alloc and monitor groups", "Info directory"):
-- last_cmd_status is reset by mkdir, rename and each write to a group's files; reading does not clear it. It reads "ok"
-  also after a failure that leaves no text (an unknown domain id, a missing newline).
+- A failure may leave no text (an unknown domain id, a missing newline): last_cmd_status then says "ok".
 - The lowest free CLOSID is used. A new group gets what is shareable or unused, cut to the first run of ones.
 - Moving a task to a CTRL_MON group takes it out of any MON group; a MON group takes only tasks of its parent.
 """
@@ -21,43 +20,8 @@ from tests.labs.resctrl import text as kernel
 from tests.labs.resctrl.monitor import Monitor
 from tests.labs.resctrl.schemata import Schemata
 from tests.labs.resctrl.shapes import Shape
+from tests.labs.resctrl.status import Status
 from tests.labs.resctrl.tasks import Caller, Tasks
-
-STATUS_BYTES = 511
-OLD_WORDING = (  # v4.19: arch/x86/kernel/cpu/intel_rdt_ctrlmondata.c and intel_rdt_rdtgroup.c
-    ("The mask ", "mask "),
-    ("Need at least {} bits in the mask", "Need at least {} bits in mask"),
-    ("Non-hex character in the mask", "non-hex character in mask"),
-    ("Unknown or unsupported resource name", "unknown/unsupported resource name"),
-    ("Unknown or unsupported mode", "unknown/unsupported mode"),
-    ("Invalid MB value", "Non-decimal digit in MB value"),
-    *((new, new.lower()) for new in ("Mask out", "Duplicate domain", "Schemata overlaps", "Overlaps", "Out of")),
-)
-
-
-class Status:
-    """info/last_cmd_status."""
-
-    def __init__(self, old_wording: bool) -> None:
-        self.old_wording = old_wording
-        self.text = ""
-
-    def clear(self) -> None:
-        self.text = ""
-
-    def say(self, text: str) -> None:
-        if self.old_wording:
-            text = text.replace(" bits in the mask", " bits in mask")
-            for new, old in OLD_WORDING:
-                text = old + text[len(new) :] if text.startswith(new) else text
-        self.text = (self.text + text)[:STATUS_BYTES]
-
-    def fail(self, code: int, text: str) -> OSError:
-        self.say(text)
-        return OSError(code, text.strip())
-
-    def show(self) -> str:
-        return self.text or "ok\n"
 
 
 @dataclass(eq=False)
