@@ -9,21 +9,24 @@ hot file no longer reads as before; `carry_out` then writes all changes of the p
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import structlog
 
+from koordlet.act.coupled import burst_for
+from koordlet.act.job import Job, Standing, restore_job, standing
 from koordlet.act.journal import Journal
-from koordlet.act.look import Look, Missing, as_text, look, value_of
+from koordlet.act.look import Look, Missing, as_text, look
 from koordlet.act.merge import merge
+from koordlet.act.newborn import inherited
 from koordlet.act.order import Key
 from koordlet.act.records import record
 from koordlet.act.slot import AT_ONCE, NEVER, Slot
 from koordlet.act.undo import undo
-from koordlet.act.writes import Job, Standing, Writer, carry_out, restore_job, standing
-from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.act.writes import Writer, carry_out
+from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import encode, ensure_target, knob_path, same
 from koordlet.kernel.write import write_file
 from koordlet.model.audit import AuditSink
@@ -187,7 +190,7 @@ class Executor:
         self._counts = _Counts()
         due = {key: slot for key, slot in self._slots.items() if slot.due_s <= now_s}
         for (target, knob), slot in list(due.items()):
-            if knob is Knob.CPU_QUOTA:
+            if knob is Knob.CPU_QUOTA and target:
                 burst = self._imply_burst(target, slot)
                 if burst is not None:
                     due[target, Knob.CPU_BURST] = burst
@@ -205,8 +208,10 @@ class Executor:
                 if job is not None:
                     jobs[key] = job
         if self._journal is not None and jobs:
-            for job in carry_out(self._host, self._journal, jobs.values(), self._writer):
+            done = carry_out(self._host, self._journal, jobs.values(), self._writer)
+            for job in done:
                 self._conclude(job, now_s)
+            self._cheer({job.key for job in done if job.ok})
         self._next_due_s = min((slot.due_s for slot in self._slots.values()), default=NEVER)
 
     def _examine(self, key: Key, slot: Slot, now_s: float, *, force: bool = False) -> Job | None:
@@ -249,27 +254,11 @@ class Executor:
         if slot.inode != found.inode:
             self._forget(slot)
             slot.inode, slot.confirmed = found.inode, False
-            slot.original = self._inherited(target, slot.decision.knob, found) or found.raw
+            slot.original = inherited(self._host, self._journal, target, slot.decision.knob, found) or found.raw
         if slot.entry is None and self._journal is not None:
             slot.entry = self._journal.find(target, slot.decision.knob, found.inode)
             if slot.entry is not None:
                 slot.original = slot.entry.original
-
-    def _inherited(self, target: str, knob: Knob, found: Look) -> bytes | None:
-        """A v1 group made inside a CPU set that we had narrowed got the narrow set from its runtime: its true original
-        is its parent's."""
-        parent = target.rpartition("/")[0]
-        if knob not in (Knob.CPUSET, Knob.CPUSET_MEMS) or self._host.version is CgroupVersion.V2 or not parent:
-            return None
-        try:
-            above = look(self._host, parent, knob)
-        except OSError:
-            return None
-        if isinstance(above, Missing) or self._journal is None:
-            return None
-        entry = self._journal.find(parent, knob, above.inode)
-        narrowed = entry is not None and standing(self._host.version, entry, above.text) is Standing.OURS
-        return entry.original if entry is not None and narrowed and above.text == found.text else None
 
     def _give_back(self, slot: Slot, found: Look) -> Job | None:
         entry, journal = slot.entry, self._journal
@@ -284,33 +273,26 @@ class Executor:
         return None
 
     def _imply_burst(self, target: str, quota: Slot) -> Slot | None:
-        """The kernel refuses a quota below the burst, so the burst is lowered along with it, and comes back with it."""
+        """A quota takes a higher burst along when it goes down, and gives it back when it goes up or away."""
         key = (target, Knob.CPU_BURST)
         slot = self._slots.get(key)
-        if slot is not None and not slot.implied:
-            return None
+        if slot is not None and not (slot.implied or slot.releasing):
+            return None  # somebody wants a burst of his own
         value = quota.decision.value
         if quota.releasing or not isinstance(value, int) or value < 0:
             if slot is not None:
                 slot.releasing, slot.implied, slot.confirmed = True, False, False
             return slot
-        try:
-            found = look(self._host, target, Knob.CPU_BURST)
-        except (OSError, ValueError):
-            return None
-        if isinstance(found, Missing):
-            return None
-        entry = self._journal.find(target, Knob.CPU_BURST, found.inode) if self._journal is not None else None
-        original = slot.original if slot is not None and slot.original else entry.original if entry else found.raw
-        burst = value_of(self._host.version, Knob.CPU_BURST, original)
-        if not isinstance(burst, int) or (slot is None and burst <= value):
-            return None
+        burst_us = burst_for(self._host, self._journal, target, value, lowered=slot is not None)
+        if burst_us is None:
+            return slot
         why = (*quota.decision.why, ("follows", Knob.CPU_QUOTA.value))
-        decision = Decision(target, Knob.CPU_BURST, min(burst, value), why, quota.decision.owner)
+        decision = Decision(target, Knob.CPU_BURST, burst_us, why, quota.decision.owner)
         if slot is None:
-            slot = self._slots[key] = Slot(decision, implied=True)
-        elif slot.decision.value != decision.value:
+            slot = self._slots[key] = Slot(decision)
+        elif slot.decision.value != burst_us or slot.releasing:
             slot.decision, slot.confirmed, slot.held = decision, False, None
+        slot.implied, slot.releasing = True, False
         return slot
 
     # outcomes
@@ -353,14 +335,14 @@ class Executor:
             note, slot.since_s, slot.held = slot.note, now_s, None
             self._hold(slot, replace(job.look, raw=job.after), now_s)
             self._tell("write", slot, job.look.text, as_text(job.after), note=note)
-            self._cheer(job.key)
 
-    def _cheer(self, key: Key) -> None:
-        """A write went through: relatives that were refused for the order's sake may pass now."""
-        target, knob = key
-        for slot in self._slots.values():
-            other = slot.decision
-            if slot.fails and other.knob is knob and (_below(other.target, target) or _below(target, other.target)):
+    def _cheer(self, written: set[Key]) -> None:
+        """Relatives of what went through, that were refused before for the order's sake, may pass now."""
+        if not written or not any(slot.fails for slot in self._slots.values()):
+            return
+        above = {(up, knob) for target, knob in written for up in _ancestors(target)}
+        for (target, knob), slot in self._slots.items():
+            if slot.fails and ((target, knob) in above or any((up, knob) in written for up in _ancestors(target))):
                 slot.due_s = AT_ONCE
 
     def _missing(self, slot: Slot, missing: Missing, now_s: float) -> None:
@@ -398,17 +380,19 @@ class Executor:
         quiet: bool = False,
     ) -> None:
         """One log line and one audit record until it succeeds or something else is wanted; then back-off."""
+        self._cool(slot)  # else it is found moved, and tried again, in each tick
         self._counts.failed += 1
         slot.fails += 1
         slot.due_s = now_s + _backoff_s(slot.fails) if due_s is None else due_s
         slot.become(HeldState.FAILED, now_s, error)
         if slot.fails == 1 and not quiet:
             decision = slot.decision
-            path = str(knob_path(self._host, decision.target, decision.knob))
+            path = decision.target if due_s == NEVER else str(knob_path(self._host, decision.target, decision.knob))
             log.warning("knob.write_failed", knob=decision.knob.value, path=path, value=tried, errno=errno, error=error)
             self._tell("refused", slot, before, tried, error=error)
 
     def _observe(self, slot: Slot, found: Look, wanted: str, now_s: float) -> None:
+        self._cool(slot)
         slot.due_s = now_s + self._force_s
         slot.become(HeldState.OBSERVED, now_s)
         if slot.told != wanted:
@@ -460,7 +444,9 @@ class Executor:
     def _report(self) -> ApplyReport:
         slots, version = self._slots.values(), self._host.version
         if self._stale or any(slot.held is None for slot in slots):
-            errors = tuple(f"{s.decision.target}/{s.decision.knob}: {s.error}" for s in slots if s.error)
+            errors = tuple(
+                f"{s.decision.target}/{s.decision.knob}: {s.error}" for s in slots if s.state is HeldState.FAILED
+            )
             self._book = ApplyReport(
                 held=tuple(slot.held or slot.report(version) for slot in slots),
                 shadowed=self._shadowed,
@@ -481,5 +467,6 @@ def _backoff_s(fails: int) -> float:
     return min(2.0 ** min(fails - 1, 10), BACKOFF_MAX_S)
 
 
-def _below(target: str, top: str) -> bool:
-    return target.startswith(top + "/")
+def _ancestors(target: str) -> Iterator[str]:
+    while target := target.rpartition("/")[0]:
+        yield target

@@ -11,10 +11,11 @@ from typing import Final
 
 import structlog
 
+from koordlet.act.job import Job, Standing, restore_job, standing
 from koordlet.act.journal import Entry, Journal
 from koordlet.act.look import Missing, as_text, look
 from koordlet.act.records import record
-from koordlet.act.writes import Job, Standing, Writer, carry_out, restore_job, standing
+from koordlet.act.writes import Writer, carry_out
 from koordlet.kernel.host import Host
 from koordlet.kernel.write import write_file
 from koordlet.model.audit import AuditSink

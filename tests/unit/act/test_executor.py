@@ -151,6 +151,27 @@ def test_refused_once_loudly_then_back_off(node: Node, number: int) -> None:
     assert node.apply(good).errors == ()
 
 
+def test_hot_drift_that_cannot_be_repaired_backs_off_too(node: Node) -> None:
+    wish = want("be", QUOTA, 50_000, hot=True)
+    node.apply(wish)
+    node.foreign("be", QUOTA, "-1")
+    node.kernel.deny["cpu/be/cpu.cfs_quota_us"] = errno.EBUSY
+    reports = [node.apply(wish) for _ in range(60)]
+    assert (sum(report.failed for report in reports), sum(report.drifted for report in reports)) == (6, 1)
+    assert [record.mode for record in node.audit].count("refused") == 1
+    node.kernel.deny.clear()
+    node.apply(wish, after_s=61)
+    node.foreign("be", QUOTA, "-1")
+    assert node.apply(wish).drifted == 1
+
+
+def test_release_after_an_illegal_wish_still_restores(node: Node) -> None:
+    node.apply(want("be", QUOTA, 50_000))
+    assert node.apply(want("be", QUOTA, 5)).failed == 1
+    node.apply()
+    assert (node.read("be", QUOTA), node.executor.held()) == ("-1", ())
+
+
 def test_value_outside_the_range_is_refused_until_another_is_wanted(node: Node) -> None:
     bad = want("be", QUOTA, 5)
     assert node.apply(bad).failed == 1

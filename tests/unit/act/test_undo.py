@@ -143,3 +143,17 @@ def test_v2(make_node: MakeNode) -> None:
     crashed(node)
     assert set(run_undo(node).values()) == {Action.RESTORED}
     assert {key: node.path(*key).read_bytes() for key in keys} == before
+
+
+def test_neighbouring_weights_are_not_the_same(make_node: MakeNode) -> None:
+    """By way of shares 100 and 101 would be: found by a crash between clearing cpu.idle and writing the weight."""
+    node = make_node(CgroupVersion.V2)
+    node.tree.cgroup("be", {"cpu.weight": "101\n"})
+    node.apply(want("be", IDLE, 1))
+    node.kernel.crash_at = 3
+    with pytest.raises(Crash):
+        run_undo(node)
+    assert node.read("be", SHARES) == "100"
+    crashed(node)
+    run_undo(node)
+    assert node.read("be", SHARES) == "101"
