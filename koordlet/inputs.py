@@ -17,7 +17,7 @@ from koordlet.config.nodefile import NodeFile, load_node, node_facts
 from koordlet.config.nodeslo import LoadedPolicy, load_policy
 from koordlet.config.reload import Watched
 from koordlet.kernel.errors import KernelFileError
-from koordlet.kernel.host import Host
+from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.kubepods import Driver, Kubepods, detect_driver, host_app_dir
 from koordlet.kernel.probe import probe
 from koordlet.kernel.proc import read_node_memory
@@ -30,6 +30,7 @@ from koordlet.model.support import Support
 from koordlet.model.topology import Topology
 from koordlet.model.view import BeRoot, NodeInfo, Policy
 from koordlet.sense.betree import BeTree, RootReader
+from koordlet.sense.childquota import ChildQuotas
 from koordlet.sources.beroots import be_roots
 from koordlet.sources.kubelet import PodsSource
 
@@ -212,6 +213,7 @@ class BeInput:
     def __init__(self, host: Host, kubepods: KubepodsInput, policy: Callable[[], Policy]) -> None:
         self._host, self._kubepods, self._policy = host, kubepods, policy
         self._tree, self._reader = BeTree(host), RootReader(host)
+        self._quotas: dict[str, ChildQuotas] = {}
         self._requests: tuple[int, dict[str, int]] = (-1, {})
         self._key: tuple[object, ...] = ()
         self._looked_s = float("-inf")
@@ -232,11 +234,18 @@ class BeInput:
             paths = tuple(path for path, _ in self._roots)
             self._tree.keep(paths)
             self._reader.keep(paths)
+            self._quotas = {path: known for path, known in self._quotas.items() if path in paths}
         return self._roots
 
     def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot:
-        levels = self._tree.levels(path) if self._writes_below() else ((path,),)
-        return self._reader.read(path, tree, levels, self._request(path, pods))
+        below = self._writes_below()
+        levels = self._tree.levels(path) if below else ((path,),)
+        root = self._reader.read(path, tree, levels, self._request(path, pods))
+        if not below:
+            return root
+        if path not in self._quotas:
+            self._quotas[path] = ChildQuotas(self._host)
+        return replace(root, child_quotas=self._quotas[path].read(levels))
 
     def refresh(self, now_s: float) -> None:
         if self._writes_below():
@@ -245,8 +254,12 @@ class BeInput:
     def _writes_below(self) -> bool:
         policy = self._policy()
         threshold = policy.slo.threshold if policy.slo else None
-        cpuset = threshold is not None and threshold.enable and threshold.cpu_suppress_policy is SuppressPolicy.CPUSET
-        return cpuset or policy.idle_on_be_pods
+        if policy.idle_on_be_pods:
+            return True
+        if threshold is None or not threshold.enable:
+            return False
+        cpuset = threshold.cpu_suppress_policy is SuppressPolicy.CPUSET
+        return cpuset or self._host.version is CgroupVersion.V1  # where quotas below a root get in a cap's way
 
     def _request(self, path: str, pods: PodSet) -> int:
         """Sum of batch-cpu requests below a root, kept until the pods change."""

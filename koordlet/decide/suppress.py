@@ -6,6 +6,7 @@ freezes it, very old data moves BE to a safe floor. Switched off it names nothin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -40,8 +41,8 @@ _FAULT_PRESSURE: Final = "LS CPU pressure does not fall when BE is cut: ignored 
 @dataclass(frozen=True, slots=True)
 class State:
     """allowance_mcpu: what BE may use, None before the first decision. quota_us (total) or cpus: the same in the
-    policy's own unit, the other is None. shape: what decisions were built from, so that equal answers are the same
-    object. faults: told already."""
+    policy's own unit, the other is None. own_quotas: of groups below the roots, before ours. shape: what decisions
+    were built from, so that equal answers are the same object. faults: told already."""
 
     decisions: tuple[Decision, ...] = ()
     shape: tuple[object, ...] = ()
@@ -54,6 +55,7 @@ class State:
     ramp: Ramp = field(default_factory=Ramp)
     pressure: Pressure = field(default_factory=Pressure)
     pools: Pools | None = None
+    own_quotas: Mapping[str, int] = field(default_factory=dict)
     faults: tuple[str, ...] = ()
 
 
@@ -180,7 +182,8 @@ def _by_quota(
     )
     shares = suppress_quota.split(total, roots)
     values = [suppress_quota.in_period(us, root) for us, root in zip(shares, roots, strict=True)]
-    shape = ("quota", tuple((root.path, value) for root, value in zip(roots, values, strict=True)))
+    own = suppress_quota.own_quotas(roots, state.own_quotas)
+    shape = ("quota", own, tuple((root.path, value) for root, value in zip(roots, values, strict=True)))
     decisions = state.decisions
     if shape != state.shape:
         why = goal.why + stages(
@@ -190,8 +193,15 @@ def _by_quota(
             Decision(root.path, Knob.CPU_QUOTA, value, why, NAME, hot=True)
             for root, value in zip(roots, values, strict=True)
         )
+        beside = stages(policy=SuppressPolicy.CFS_QUOTA.value, rule="makes room for the root's quota")
+        decisions += tuple(
+            Decision(path, Knob.CPU_QUOTA, us, beside, NAME)
+            for root, value in zip(roots, values, strict=True)
+            for path, us in suppress_quota.below(root, value, own)
+        )
     after = replace(
         state,
+        own_quotas=own,
         policy=SuppressPolicy.CFS_QUOTA,
         decisions=decisions,
         shape=shape,
@@ -240,6 +250,7 @@ def _by_cpuset(
         decisions=decisions,
         shape=shape,
         allowance_mcpu=count * 1000,
+        own_quotas={},
         quota_us=None,
         cpus=chosen,
         ramp=ramp,

@@ -5,12 +5,13 @@ All totals are microseconds per 100 ms over all BE roots; None is "unlimited", w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordlet.decide import slew
 from koordlet.decide.slew import Ramp
-from koordlet.model.units import DEFAULT_PERIOD_US, QUOTA_MIN_US
+from koordlet.model.pod import Tree
+from koordlet.model.units import DEFAULT_PERIOD_US, QUOTA_MIN_US, UNLIMITED
 from koordlet.model.view import BeRoot
 
 FLOOR_US: Final = 2_000
@@ -73,6 +74,30 @@ def split(total_us: int, roots: Sequence[BeRoot]) -> list[int]:
         shares[largest] -= cut
         excess -= cut
     return shares
+
+
+def own_quotas(roots: Sequence[BeRoot], known: Mapping[str, int]) -> Mapping[str, int]:
+    """Quotas that groups below the roots had of their own: seen now, or before we changed them.
+
+    Once we lifted one the kernel shows ours, so what was seen first is kept while the group is there. Returns `known`
+    itself when nothing changed.
+    """
+    there = {path for root in roots for level in root.levels[1:] for path in level}
+    seen = {path: us for root in roots for path, us in root.child_quotas if path not in known}
+    if not seen and known.keys() <= there:
+        return known
+    return {path: us for path, us in {**known, **seen}.items() if path in there}
+
+
+def below(root: BeRoot, root_us: int, own: Mapping[str, int]) -> list[tuple[str, int]]:
+    """(path, quota) for the groups below a root whose own quota the kernel would hold against the cap.
+
+    compat: in a kubelet's tree they are lifted, as the reference does while this policy is on. In our own trees a
+    quota is somebody's limit: it is lowered to the root's, which is what it is worth there anyway.
+    """
+    if root.tree is Tree.KUBELET:
+        return [(path, UNLIMITED) for path in sorted(own) if path.startswith(f"{root.path}/")]
+    return [(path, min(us, root_us)) for path, us in sorted(own.items()) if path.startswith(f"{root.path}/")]
 
 
 def in_period(us: int, root: BeRoot) -> int:

@@ -78,6 +78,8 @@ class BeRoot:
     levels: existing directories at depth 0 (the root itself), 1 (pods) and 2 (containers), relative paths.
     quota_us/period_us/cpuset/shares/idle: what the kernel files said at the last read (cpuset: effective list
     on v2), None where unreadable or unsupported. request_mcpu: sum of batch-cpu requests below it.
+    child_quotas: (path, us) of the groups below that have a quota, where the kernel refuses a smaller one on the
+    root (v1); () elsewhere.
     """
 
     path: str
@@ -89,6 +91,7 @@ class BeRoot:
     cpuset: CpuSet | None = None
     shares: int | None = None
     idle: int | None = None
+    child_quotas: tuple[tuple[str, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
