@@ -15,6 +15,7 @@ from typing import Final
 
 import structlog
 
+from koordlet.act.book import Book
 from koordlet.act.coupled import burst_for
 from koordlet.act.job import Job, Standing, restore_job, standing
 from koordlet.act.journal import Journal
@@ -22,7 +23,7 @@ from koordlet.act.look import Look, Missing, as_text, look
 from koordlet.act.merge import merge
 from koordlet.act.newborn import inherited
 from koordlet.act.order import Key
-from koordlet.act.records import record
+from koordlet.act.records import Teller
 from koordlet.act.slot import AT_ONCE, NEVER, Slot
 from koordlet.act.undo import undo
 from koordlet.act.writes import Writer, carry_out
@@ -31,7 +32,7 @@ from koordlet.kernel.knobs import encode, ensure_target, knob_path, same
 from koordlet.kernel.write import write_file
 from koordlet.model.audit import AuditSink
 from koordlet.model.knob import RESTORE, Decision, Knob, Restore
-from koordlet.model.status import ApplyReport, Held, HeldState, Shadowed
+from koordlet.model.status import ApplyReport, Held, HeldState
 
 log = structlog.get_logger(__name__)
 
@@ -68,16 +69,11 @@ class Executor:
         self._host = host
         self._journal = None if observe else journal
         self._audit = audit
+        self._tell = Teller(host, audit)
         self._force_s = force_s
         self._writer = writer
         self._taken: dict[str, Sequence[Decision]] = {}
-        self._slots: dict[Key, Slot] = {}
-        self._hot: dict[Key, Slot] = {}
-        self._shadowed: tuple[Shadowed, ...] = ()
-        self._told_unsupported: set[str] = set()
-        self._next_due_s = NEVER
-        self._stale = False
-        self._book = ApplyReport()
+        self._book = Book(host)
         self._counts = _Counts()
 
     def apply(self, by_owner: Mapping[str, Sequence[Decision]], now_s: float) -> ApplyReport:
@@ -86,16 +82,13 @@ class Executor:
         now_s: monotonic seconds.
         """
         self._take(by_owner)
-        for slot in list(self._hot.values()):
-            if slot.moved():
-                self._hurry(slot)
-        if self._next_due_s <= now_s:
+        self._book.check_hot()
+        if self._book.next_due_s <= now_s:
             self._work(now_s)
-            return self._report()
-        return self._report() if self._stale else self._book
+        return self._report()
 
     def held(self) -> tuple[Held, ...]:
-        return self._book.held
+        return self._book.last.held
 
     def degraded(self) -> tuple[str, ...]:
         """Why the agent's health is not fine, as seen from here."""
@@ -104,17 +97,15 @@ class Executor:
 
     def reprobe(self) -> None:
         """The world may have changed (module, mount, controller): try unsupported knobs once more."""
-        for slot in self._slots.values():
+        for slot in self._book.slots.values():
             if slot.state is HeldState.UNSUPPORTED:
-                self._hurry(slot)
+                self._book.hurry(slot)
 
     def restore_all(self, now_s: float, why: str) -> ApplyReport:
         """Give everything back, for a clean stop. What fails stays in the journal for the next start or `undo`."""
         self.close()
-        self._slots.clear()
-        self._taken, self._shadowed, self._next_due_s, self._stale = {}, (), NEVER, True
-        self._counts = _Counts()
-        report = self._report()
+        self._book, self._taken = Book(self._host), {}
+        report = self._book.report()
         if self._journal is None:
             return report
         done = undo(self._host, self._journal, self._audit, writer=self._writer, why=why)
@@ -124,8 +115,8 @@ class Executor:
 
     def close(self) -> None:
         """Let go of the kept descriptors; restores nothing."""
-        for slot in self._slots.values():
-            self._cool(slot)
+        for slot in self._book.slots.values():
+            self._book.cool(slot)
 
     # wishes
 
@@ -138,29 +129,29 @@ class Executor:
         if equal:
             return
         merged = merge(by_owner)
-        if merged.shadowed != self._shadowed:
-            self._shadowed, self._stale = merged.shadowed, True
+        self._book.shadow(merged.shadowed)
         for key, decision in merged.decisions.items():
-            slot = self._slots.get(key)
+            slot = self._book.slots.get(key)
             if slot is None:
-                self._slots[key] = slot = Slot(decision, releasing=decision.value is RESTORE)
-                self._hurry(slot)
+                self._book.slots[key] = slot = Slot(decision, releasing=decision.value is RESTORE)
+                self._book.hurry(slot)
             elif slot.decision is not decision:
                 self._wish(slot, decision)
-        for key in [key for key in self._slots if key not in merged.decisions]:
-            self._unwanted(key, self._slots[key], merged.decisions)
+        for key in [key for key in self._book.slots if key not in merged.decisions]:
+            self._unwanted(key, self._book.slots[key], merged.decisions)
 
     def _wish(self, slot: Slot, decision: Decision) -> None:
         old, releasing = slot.decision, decision.value is RESTORE
         if old == decision and slot.releasing == releasing and not slot.implied:
             slot.decision = decision
             return
-        slot.decision, slot.held, self._stale = decision, None, True
+        slot.decision = decision
+        self._book.touch(slot)
         if old.hot and not decision.hot:
-            self._cool(slot)
+            self._book.cool(slot)
         if old.value != decision.value or slot.releasing != releasing or old.hot != decision.hot:
             slot.confirmed = slot.confirmed and old.value == decision.value
-            self._hurry(slot)
+            self._book.hurry(slot)
         slot.releasing, slot.implied = releasing, False
 
     def _unwanted(self, key: Key, slot: Slot, wanted: Mapping[Key, Decision]) -> None:
@@ -174,21 +165,16 @@ class Executor:
                 return
         if knob is Knob.CPU_BURST and isinstance(wanted.get((target, Knob.CPU_QUOTA)), Decision):
             slot.implied = True  # the original may not fit under the quota
-            self._hurry(self._slots[target, Knob.CPU_QUOTA])
+            self._book.hurry(self._book.slots[target, Knob.CPU_QUOTA])
             return
         slot.releasing, slot.confirmed = True, False
-        self._hurry(slot)
-
-    def _hurry(self, slot: Slot) -> None:
-        slot.due_s = self._next_due_s = AT_ONCE
-        slot.fails, slot.held = 0, None
-        self._stale = True
+        self._book.hurry(slot)
 
     # one pass
 
     def _work(self, now_s: float) -> None:
         self._counts = _Counts()
-        due = {key: slot for key, slot in self._slots.items() if slot.due_s <= now_s}
+        due = {key: slot for key, slot in self._book.slots.items() if slot.due_s <= now_s}
         for (target, knob), slot in list(due.items()):
             if knob is Knob.CPU_QUOTA and target:
                 burst = self._imply_burst(target, slot)
@@ -203,7 +189,7 @@ class Executor:
             if knob is Knob.CPU_IDLE and jobs[target, knob].value == 0:
                 # clearing it resets the weight, whatever the file says now
                 key = (target, Knob.CPU_SHARES)
-                weight = self._slots.get(key)
+                weight = self._book.slots.get(key)
                 job = self._examine(key, weight, now_s, force=True) if weight and key not in jobs else None
                 if job is not None:
                     jobs[key] = job
@@ -212,7 +198,7 @@ class Executor:
             for job in done:
                 self._conclude(job, now_s)
             self._cheer({job.key for job in done if job.ok})
-        self._next_due_s = min((slot.due_s for slot in self._slots.values()), default=NEVER)
+        self._book.plan_next()
 
     def _examine(self, key: Key, slot: Slot, now_s: float, *, force: bool = False) -> Job | None:
         """Look at one file; a job if it must be written. force: even if it reads as wanted."""
@@ -268,14 +254,14 @@ class Executor:
                 return restore_job(self._host, entry, found)
             journal.settle((), [entry])
             if now is Standing.FOREIGN:
-                self._tell("restore", slot, found.text, found.text, note="foreign value kept")
+                self._tell("restore", slot.decision, found.text, found.text, note="foreign value kept")
         self._drop(slot)
         return None
 
     def _imply_burst(self, target: str, quota: Slot) -> Slot | None:
         """A quota takes a higher burst along when it goes down, and gives it back when it goes up or away."""
         key = (target, Knob.CPU_BURST)
-        slot = self._slots.get(key)
+        slot = self._book.slots.get(key)
         if slot is not None and not (slot.implied or slot.releasing):
             return None  # somebody wants a burst of his own
         value = quota.decision.value
@@ -289,7 +275,7 @@ class Executor:
         why = (*quota.decision.why, ("follows", Knob.CPU_QUOTA.value))
         decision = Decision(target, Knob.CPU_BURST, burst_us, why, quota.decision.owner)
         if slot is None:
-            slot = self._slots[key] = Slot(decision)
+            slot = self._book.slots[key] = Slot(decision)
         elif slot.decision.value != burst_us or slot.releasing:
             slot.decision, slot.confirmed, slot.held = decision, False, None
         slot.implied, slot.releasing = True, False
@@ -303,15 +289,14 @@ class Executor:
         slot.confirmed = True
         slot.become(HeldState.HELD, now_s)
         if slot.decision.hot:
-            slot.warm(found)
-            if slot.fd >= 0:
-                self._hot[slot.decision.key] = slot
+            self._book.warm(slot, found)
 
     def _conclude(self, job: Job, now_s: float) -> None:
-        slot = self._slots.get(job.key)
+        slot = self._book.slots.get(job.key)
         if job.ok and job.restoring:
             self._counts.restored += 1
-            self._told_restored(job, slot)
+            decision = slot.decision if slot is not None else Decision(job.target, job.knob, RESTORE, (), "")
+            self._tell("restore", replace(decision, why=()), job.look.text, as_text(job.after))
             if slot is not None and slot.releasing:
                 self._drop(slot)
         elif slot is None:
@@ -334,14 +319,14 @@ class Executor:
             slot.entry = job.entry
             note, slot.since_s, slot.held = slot.note, now_s, None
             self._hold(slot, replace(job.look, raw=job.after), now_s)
-            self._tell("write", slot, job.look.text, as_text(job.after), note=note)
+            self._tell("write", slot.decision, job.look.text, as_text(job.after), note=note)
 
     def _cheer(self, written: set[Key]) -> None:
         """Relatives of what went through, that were refused before for the order's sake, may pass now."""
-        if not written or not any(slot.fails for slot in self._slots.values()):
+        if not written or not any(slot.fails for slot in self._book.slots.values()):
             return
         above = {(up, knob) for target, knob in written for up in _ancestors(target)}
-        for (target, knob), slot in self._slots.items():
+        for (target, knob), slot in self._book.slots.items():
             if slot.fails and ((target, knob) in above or any((up, knob) in written for up in _ancestors(target))):
                 slot.due_s = AT_ONCE
 
@@ -357,15 +342,7 @@ class Executor:
         else:
             slot.due_s = NEVER
             slot.become(HeldState.UNSUPPORTED, now_s, "no such file here")
-            self._unsupported(slot)
-
-    def _unsupported(self, slot: Slot) -> None:
-        path = knob_path(self._host, slot.decision.target, slot.decision.knob)
-        name = path.name if path is not None else slot.decision.knob.value
-        if name not in self._told_unsupported:
-            self._told_unsupported.add(name)
-            log.warning("knob.unsupported", knob=name, first_seen=slot.decision.target)
-            self._tell("refused", slot, "", "", error="no such file here, not tried again")
+            self._tell.unsupported(slot.decision)
 
     def _fail(
         self,
@@ -380,7 +357,7 @@ class Executor:
         quiet: bool = False,
     ) -> None:
         """One log line and one audit record until it succeeds or something else is wanted; then back-off."""
-        self._cool(slot)  # else it is found moved, and tried again, in each tick
+        self._book.cool(slot)  # else it is found moved, and tried again, in each tick
         self._counts.failed += 1
         slot.fails += 1
         slot.due_s = now_s + _backoff_s(slot.fails) if due_s is None else due_s
@@ -389,78 +366,47 @@ class Executor:
             decision = slot.decision
             path = decision.target if due_s == NEVER else str(knob_path(self._host, decision.target, decision.knob))
             log.warning("knob.write_failed", knob=decision.knob.value, path=path, value=tried, errno=errno, error=error)
-            self._tell("refused", slot, before, tried, error=error)
+            self._tell("refused", decision, before, tried, error=error)
 
     def _observe(self, slot: Slot, found: Look, wanted: str, now_s: float) -> None:
-        self._cool(slot)
+        self._book.cool(slot)
         slot.due_s = now_s + self._force_s
         slot.become(HeldState.OBSERVED, now_s)
         if slot.told != wanted:
             slot.told = wanted
-            self._tell("observe", slot, found.text, wanted)
-
-    def _tell(self, mode: str, slot: Slot, before: str, after: str, *, note: str = "", error: str = "") -> None:
-        decision = slot.decision
-        self._audit(
-            record(
-                mode,
-                decision.target,
-                decision.knob,
-                before,
-                after,
-                owner=decision.owner,
-                why=decision.why,
-                note=note,
-                error=error,
-            )
-        )
-
-    def _told_restored(self, job: Job, slot: Slot | None) -> None:
-        owner = slot.decision.owner if slot is not None else ""
-        self._audit(record("restore", job.target, job.knob, job.look.text, as_text(job.after), owner=owner))
-
-    # the book
+            self._tell("observe", slot.decision, found.text, wanted)
 
     def _forget(self, slot: Slot) -> None:
         """The file is not there any more: nothing to give back."""
-        self._cool(slot)
+        self._book.cool(slot)
         if slot.entry is not None and self._journal is not None:
             self._journal.settle((), [slot.entry])
         slot.entry, slot.held = None, None
 
     def _drop(self, slot: Slot) -> None:
-        self._cool(slot)
+        self._book.drop(slot)
         target, knob = slot.decision.key
-        del self._slots[target, knob]
-        self._stale = True
-        if knob is Knob.CPU_IDLE and (target, Knob.CPU_SHARES) not in self._slots and self._journal is not None:
-            weight = Slot(Decision(target, Knob.CPU_SHARES, RESTORE, (), slot.decision.owner), releasing=True)
-            self._slots[target, Knob.CPU_SHARES] = weight
-
-    def _cool(self, slot: Slot) -> None:
-        slot.cool()
-        self._hot.pop(slot.decision.key, None)
+        weight = (target, Knob.CPU_SHARES)
+        if knob is Knob.CPU_IDLE and weight not in self._book.slots and self._journal is not None:
+            # somebody else may have cleared it, which resets the weight
+            owner = slot.decision.owner
+            self._book.slots[weight] = Slot(Decision(target, Knob.CPU_SHARES, RESTORE, (), owner), releasing=True)
 
     def _report(self) -> ApplyReport:
-        slots, version = self._slots.values(), self._host.version
-        if self._stale or any(slot.held is None for slot in slots):
-            errors = tuple(
-                f"{s.decision.target}/{s.decision.knob}: {s.error}" for s in slots if s.state is HeldState.FAILED
-            )
-            self._book = ApplyReport(
-                held=tuple(slot.held or slot.report(version) for slot in slots),
-                shadowed=self._shadowed,
-                errors=errors,
-            )
-            self._stale = False
-        counts, self._counts = self._counts, _Counts()
+        report, counts = self._book.report(), self._counts
+        if counts == _IDLE:
+            return report
+        self._counts = _Counts()
         return replace(
-            self._book,
+            report,
             written=counts.written,
             restored=counts.restored,
             failed=counts.failed,
             drifted=counts.drifted,
         )
+
+
+_IDLE: Final = _Counts()
 
 
 def _backoff_s(fails: int) -> float:

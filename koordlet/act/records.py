@@ -1,12 +1,18 @@
-"""The audit record of one write, restore or refusal: the reference's reason words and one line of text."""
+"""What is told about a write, restore or refusal: the audit record with the reference's reason words, and the log."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from koordlet.model.audit import AuditRecord
-from koordlet.model.knob import Knob
+import structlog
+
+from koordlet.kernel.host import Host
+from koordlet.kernel.knobs import knob_path
+from koordlet.model.audit import AuditRecord, AuditSink
+from koordlet.model.knob import Decision, Knob
 from koordlet.model.why import Why, why_text
+
+log = structlog.get_logger(__name__)
 
 LEVEL: Final = 3
 GENERIC: Final = "UpdateCgroups"
@@ -48,3 +54,27 @@ def record(
         mode=mode,
         error=error,
     )
+
+
+class Teller:
+    """Audit records about decisions."""
+
+    def __init__(self, host: Host, audit: AuditSink) -> None:
+        self._host = host
+        self._audit = audit
+        self._unsupported: set[str] = set()
+
+    def __call__(
+        self, mode: str, decision: Decision, before: str, after: str, *, note: str = "", error: str = ""
+    ) -> None:
+        target, knob, owner, why = decision.target, decision.knob, decision.owner, decision.why
+        self._audit(record(mode, target, knob, before, after, owner=owner, why=why, note=note, error=error))
+
+    def unsupported(self, decision: Decision) -> None:
+        """Once per file name, however many cgroups lack it."""
+        path = knob_path(self._host, decision.target, decision.knob)
+        name = path.name if path is not None else decision.knob.value
+        if name not in self._unsupported:
+            self._unsupported.add(name)
+            log.warning("knob.unsupported", knob=name, first_seen=decision.target)
+            self("refused", decision, "", "", error="no such file here, not tried again")

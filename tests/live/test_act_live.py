@@ -43,13 +43,15 @@ class Live:
         self.crash_at = 0
         self.calls = 0
         self.now_s = 0.0
+        self.start()
+
+    def populate(self) -> None:
         for target in TARGETS:
             self.make(target)
         self.put(BE, QUOTA, "90000")
         self.put(BE, BURST, "40000")
         self.put(BE, SHARES, "512")
         self.put(BOX, SHARES, "77")
-        self.start()
 
     def make(self, target: str, cpus: str = "") -> None:
         for subsystem in ("cpu", "cpuset"):
@@ -67,7 +69,8 @@ class Live:
             top = self.host.cgroup_root / subsystem / ROOT
             for place in sorted((p for p in top.rglob("*") if p.is_dir()), reverse=True):
                 place.rmdir()
-            top.rmdir()
+            if top.is_dir():
+                top.rmdir()
 
     def start(self) -> None:
         self.journal = Journal(self.journal_path, read_boot_id(self.host))
@@ -114,8 +117,11 @@ def live(tmp_path: Path) -> Iterator[Live]:
     if not all(os.access(host.cgroup_root / name, os.W_OK) for name in ("cpu", "cpuset")):
         pytest.skip("the cpu and cpuset controllers are not writable here")
     made = Live(tmp_path)
-    yield made
-    made.close()
+    try:
+        made.populate()
+        yield made
+    finally:
+        made.close()
 
 
 def low(live: Live) -> tuple[Decision, ...]:
