@@ -144,6 +144,15 @@ def test_a_child_starts_in_its_parents_group_and_may_die(groups: Lab) -> None:
     assert write(groups.mount / "a/tasks", f"{A}\n") == "ESRCH"
 
 
+def test_a_real_task_may_be_declared_dead(groups: Lab, process: subprocess.Popen[bytes]) -> None:
+    """The race of a thread that ends between the listing of a cgroup and the write, at a time of the test's choice."""
+    write(groups.mount / "a/tasks", f"{process.pid}\n")
+    groups.exit(process.pid)
+    assert tasks(groups, "a") == []
+    assert process.pid not in tasks(groups, "")
+    assert write(groups.mount / "b/tasks", f"{process.pid}\n") == "ESRCH"
+
+
 def test_only_root_moves_other_users_tasks(groups: Lab) -> None:
     groups.fork(A, uid=1234)
     fd = os.open(groups.mount / "a/tasks", os.O_WRONLY)
