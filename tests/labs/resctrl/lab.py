@@ -34,7 +34,7 @@ A resctrl with machine shape {shape} (others: {shapes}) is mounted at
 Use it from another shell:
     cd {mount}; cat schemata info/*/*; mkdir g; echo 'L3:0=f' > g/schemata; cat info/last_cmd_status; echo $$ > g/tasks
 Type here what hardware would do, Ctrl-D ends the lab:
-    counter g 0 mbm_total_bytes 1000000      (group, domain, event, number or Unavailable, Error, Unassigned)
+    counter g 0 mbm_total_bytes 1000000      (group or /, domain, event, number or Unavailable, Error, Unassigned)
     fork 5000001 | exit 5000001 | drain | reset SHAPE [ERA]      (eras: {eras})
 """
 
@@ -164,10 +164,10 @@ def running(shape: str = "intel") -> Iterator[Lab]:
 def by_hand(lab: Lab, line: str) -> None:
     """One line of the interactive lab."""
     op, *words = line.split() or [""]
-    values = [int(w) if w.lstrip("-").isdigit() else w for w in words]
+    values = words if op == "reset" else [int(w) if w.isdigit() else w for w in words]
     if op not in ("counter", "fork", "exit", "drain", "reset"):
         raise ValueError("one of: counter fork exit drain reset")
-    getattr(lab, op)(*([values[0], *values[1:]] if op != "reset" else words))
+    getattr(lab, op)(*values)
 
 
 def main() -> int:

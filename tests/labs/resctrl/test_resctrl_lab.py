@@ -53,15 +53,18 @@ def test_by_hand(resctrl: Lab) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.labs.resctrl.lab", "intel-snc"],
         cwd=ROOT,
-        input="reset haswell 4.19\nfork 5000001\ncounter  0\nnonsense\ncounter info 0 llc_occupancy 5\n",
+        input="reset haswell 4.19\nfork 5000001\ndrain\ncounter / 0 llc_occupancy 7\n"
+        "counter / 0\nnonsense\n\ncounter info 0 llc_occupancy 5\n",
         capture_output=True,
         text=True,
         timeout=60,
         check=True,
     )
     assert "mounted at" in done.stdout
-    assert done.stdout.splitlines()[-5:][:2] == ["ok", "ok"]
-    assert "is no group" in done.stdout
+    answers = done.stdout.splitlines()[-8:]
+    assert answers[:4] == ["ok"] * 4
+    for answer, words in zip(answers[4:], ("missing 2", "one of", "one of", "is no group"), strict=True):
+        assert words in answer
 
 
 def test_reset_is_a_new_mount(resctrl: Lab) -> None:
