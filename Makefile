@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.built
 SOURCES := $(wildcard native/*.c native/*.h native/build.py) setup.py pyproject.toml
 DEV := pytest pytest-xdist pytest-timeout hypothesis coverage pytest-cov ruff mypy import-linter clang-format clang-tidy \
-       types-psutil types-cffi types-PyYAML
+       types-psutil types-cffi types-PyYAML 'mfusepy>=3.1'
 
-.PHONY: help build dev run demo test test-lab lint format bench proto check-native lab-vm install-systemd clean
+.PHONY: help build dev run demo test test-lab lint format bench proto check-native lab-vm lab-resctrl install-systemd clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -41,13 +41,13 @@ demo: build ## what protects an online service from batch work on this machine (
 
 test: dev ## everything that needs no lab: unit, worked, property, closed loop, live cgroups when root
 	@$(BIN)/python -m pytest -q -n auto --dist loadfile --cov=koordlet --cov-branch --cov-report=json --cov-report= \
-	  -m "not live and not live_v1 and not lab_vm and not guest"
+	  -m "not live and not live_v1 and not guest and not lab_vm and not lab_resctrl and not lab_runtime and not lab_cluster"
 	@$(BIN)/python .ci/floors.py
 	@$(BIN)/python -m pytest -q -m "live or live_v1"
 
-test-lab: dev ## tests against the real parts: a VM with cgroup v2 and two NUMA nodes
+test-lab: dev ## tests against the real parts: a VM with cgroup v2 and two NUMA nodes, a resctrl file system
 	@tests/labs/install.sh
-	@$(BIN)/python -m pytest -q -s -m lab_vm tests/labs
+	@$(BIN)/python -m pytest -q -s -m "lab_vm or lab_resctrl" tests/labs
 
 lab-vm: dev ## a long-lived kernel lab with a hint how to use it
 	@tests/labs/install.sh
@@ -62,7 +62,7 @@ lint: dev ## ruff, mypy strict, import contracts, clang-format, clang-tidy
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 	@$(BIN)/clang-format --dry-run --Werror native/*.c native/*.h native/check/*.c
-	@$(BIN)/clang-tidy --quiet native/*.c -- -std=gnu11 -D_GNU_SOURCE 2>/dev/null
+	@$(BIN)/clang-tidy --quiet native/*.c native/check/*.c -- -std=gnu11 -Inative 2>/dev/null
 
 format: dev ## let the formatters have their way
 	@$(BIN)/ruff check --fix -q . ; $(BIN)/ruff format -q . ; $(BIN)/clang-format -i native/*.c native/*.h native/check/*.c
@@ -73,6 +73,10 @@ bench: build ## cost of a tick as a ratio to a C loop, reaction, protection (roo
 
 proto: ## regenerate the wire messages (none yet)
 	@echo "no protocol messages yet"
+
+lab-resctrl: dev ## a long-lived resctrl lab with a hint how to use it (SHAPE=intel-cdp ...)
+	@tests/labs/install.sh
+	@$(BIN)/python -m tests.labs.resctrl.lab
 
 install-systemd: build ## install the unit, slices and example files (root)
 	@systemd/install.sh
