@@ -109,6 +109,8 @@ def made(name: str, version: str, make: Callable[[Path], None]) -> Path:
             return folder
         begun = time.monotonic()
         print(f"labs: making {name} {version}, once on this machine", file=sys.stderr, flush=True)
+        for abandoned in folder.parent.glob(f".{folder.name}.*/"):  # its maker was killed
+            shutil.rmtree(abandoned)
         partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
         try:
             make(partial)
@@ -135,7 +137,7 @@ def _module(target: Path, need: Part) -> Iterator[Path]:
     if need.staging:
         staged = re.findall(r"^\s*(?:replace\s+)?(\S+) => \./staging/", text, re.MULTILINE)
         lines += [f"replace {module} => {module} v{need.staging}" for module in staged]
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".module.") as name:
+    with tempfile.TemporaryDirectory(dir=target, prefix=".module.") as name:
         work = Path(name)
         (work / "go.mod").write_text("\n".join(lines) + "\n")
         # What the part's makers had, so that each dependency is what they had, and known without a look-up.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 
@@ -53,7 +54,7 @@ def main() -> int:
     if reason:
         print(f"runtime lab: {reason}", file=sys.stderr)
         return 1
-    with running() as lab:
+    with contextlib.suppress(KeyboardInterrupt), running() as lab:
         versions = ", ".join(f"{name} {version}" for name, version in lab.versions.items())
         print(HINT.format(**vars(lab) | {"versions": versions}), flush=True)
         for line in sys.stdin:

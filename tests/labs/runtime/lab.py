@@ -122,7 +122,8 @@ class Lab:
     def launch(self) -> None:
         """Start containerd, again after `kill`; pods and their shims live on meanwhile."""
         assert self._guard is not None
-        enter = ["nsenter", f"--mount=/proc/{self._guard.pid}/ns/mnt", "--"]
+        # --root: where the machine is a chroot, as the kernel lab's guest is, the namespace's own root is another.
+        enter = ["nsenter", "-t", str(self._guard.pid), "--mount", "--root", "--"]
         self.containerd = self.spawn([*enter, "containerd", "--config", str(self.work / "config.toml")], self.log)
         deadline = time.monotonic() + START_S
         while not self._answers():
