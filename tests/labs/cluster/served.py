@@ -21,7 +21,8 @@ CONDITIONS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersRe
 
 
 def pod_list(pods: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(pods)}
+    """The answer of /pods; no pods are null there, not an empty list."""
+    return {"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": list(pods) or None}
 
 
 def configuration(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.labs.cluster import served
 from tests.labs.cluster.api import path_of
-from tests.labs.cluster.lab import Cluster
+from tests.labs.cluster.lab import AGENT, AGENT_NAMESPACE, Cluster
 from tests.labs.cluster.node import Node, pod
 from tests.labs.cluster.sandbox import ROOT, tunables
 from tests.labs.runtime import guard
@@ -52,6 +53,8 @@ def test_two_labs_at_once(cluster: Cluster, cluster_node: Node) -> None:
     other = Cluster().start()
     try:
         node = Node(other).start()
+        empty = node.client(other.token(AGENT_NAMESPACE, AGENT)).get("/pods")
+        assert empty == served.pod_list([])
         theirs = node.run(pod("theirs"))
         assert other.sandbox.name != cluster.sandbox.name
         names = [p["metadata"]["name"] for p in other.admin.get("/api/v1/namespaces/lab/pods")["items"]]
