@@ -17,7 +17,7 @@ import yaml
 from tests.labs import binaries
 from tests.labs.cluster.api import Client, path_of
 from tests.labs.cluster.lab import NAMESPACE, Cluster, program_version
-from tests.labs.cluster.sandbox import NODE_ADDRESSES
+from tests.labs.cluster.sandbox import NODE_ADDRESSES, LabError
 from tests.labs.runtime import guard, image
 
 NAME = "lab-node"
@@ -119,6 +119,8 @@ class Node:
 
         def ready() -> bool:
             seen.update(self.cluster.admin.get(path))
+            if seen["status"]["phase"] == "Failed":
+                raise LabError(f"pod {path}: {seen['status'].get('reason')}: {seen['status'].get('message')}")
             return all(s["ready"] for s in seen["status"].get("containerStatuses", [{"ready": False}]))
 
         self.sandbox.wait(f"pod {path}", ready, seconds, "kubelet")

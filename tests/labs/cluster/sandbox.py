@@ -65,6 +65,8 @@ def missing() -> str | None:
     absent = [p for p in PROGRAMS if shutil.which(p) is None]
     if absent:
         return f"programs are not installed: {' '.join(absent)} (apt-get install util-linux iproute2 openssl)"
+    if (os.cpu_count() or 1) < 2:
+        return "two CPUs are needed: one is reserved, one for a pinned pod"
     tried = subprocess.run(["unshare", "--mount", "--net", "true"], capture_output=True, text=True)
     if tried.returncode != 0:
         return f"no namespaces of its own: {tried.stderr.strip()}"

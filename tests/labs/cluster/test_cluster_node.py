@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -96,7 +95,6 @@ def test_removed_pod_leaves_no_cgroup(cluster_node: Node) -> None:
     assert group not in cluster_node.pod_groups()
 
 
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="CPU 0 is reserved, so pinning needs a second CPU")
 def test_integer_guaranteed_pod_gets_cpus_of_its_own(cluster_node: Node, pods: list[dict[str, Any]]) -> None:
     cluster_node.settle()
     made = cluster_node.run(pod("pinned", {}, {"cpu": "1", "memory": "32Mi"}))
