@@ -109,10 +109,12 @@ class Sandbox:
     def close(self) -> None:
         """End all processes, remove cgroups, mounts, files. LabError when something could not be removed."""
         if self._guard is None:
+            shutil.rmtree(self.work, ignore_errors=True)
             return
         left, _ = self._guard.communicate("end\n")
         self._guard = None
         for process in self.processes.values():
+            process.kill()  # dead already, unless somebody killed the guard
             process.wait()
         self.processes.clear()
         if left.strip() != "clean":

@@ -78,6 +78,13 @@ def test_hosts_interfaces_show_nothing_of_it(cluster: Cluster, cluster_node: Nod
     assert cluster_node.address in cluster.sandbox.run(["ip", "address"])
 
 
+def test_kubelets_sysctls_stay_inside(cluster: Cluster, cluster_node: Node) -> None:
+    """It set kernel.panic, as it does on every node, but a file in its place; the machine's own is whatever it was."""
+    inside = "/proc/sys/kernel/panic"
+    assert cluster.sandbox.run(["cat", inside]).strip() == "10"
+    assert f" {inside} " in cluster.sandbox.run(["cat", "/proc/self/mounts"])
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_killed_owner_leaves_nothing(number: signal.Signals) -> None:
     owner = subprocess.Popen(
