@@ -109,7 +109,7 @@ class Executor:
         if self._journal is None:
             return report
         done = undo(self._host, self._journal, self._audit, writer=self._writer, why=why)
-        log.info("restored", why=why, restored=done.restored, failed=done.failed, foreign=done.kept)
+        log.info("restored", why=why, restored=done.restored, lifted=done.lifted, failed=done.failed, foreign=done.kept)
         errors = tuple(f"{row.path}: {row.error}" for row in done.rows if row.error)
         return replace(report, restored=done.restored, failed=done.failed, errors=errors)
 

@@ -16,7 +16,8 @@ from koordlet.model.knob import Knob, KnobValue
 class Job:
     """One file to be changed. data: what the last write carries, standing for `value`. original: first bytes of the
     file as far as known, recorded unless the journal has an entry. restoring: on success the journal's entry is done.
-    unrecorded: the journal refused. error/errno/gone/after: the outcome."""
+    unrecorded: the journal refused. error/errno/gone/after: the outcome. lifted: not the original, but what means the
+    same (unpin.py); the journal keeps the entry."""
 
     target: str
     knob: Knob
@@ -30,6 +31,7 @@ class Job:
     error: str = ""
     errno: int = 0
     gone: bool = False
+    lifted: bool = False
     after: bytes = b""
 
     @property

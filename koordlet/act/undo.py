@@ -31,6 +31,7 @@ class Action(StrEnum):
     RESTORED = "restored"
     ORIGINAL = "already original"
     KEPT = "kept, foreign value"
+    LIFTED = "lifted, the kernel refuses an empty list while processes run here"
     GONE = "gone"
     FAILED = "failed"
 
@@ -64,6 +65,10 @@ class UndoReport:
         return self.count(Action.FAILED)
 
     @property
+    def lifted(self) -> int:
+        return self.count(Action.LIFTED)
+
+    @property
     def kept(self) -> int:
         return self.count(Action.KEPT)
 
@@ -79,8 +84,8 @@ def undo(
 ) -> UndoReport:
     """Restore all that this boot's journal has. force: also where the value is not ours any more.
 
-    What fails, and what is kept because it is foreign, stays in the journal, so it can be tried again. Never raises
-    for a kernel file. why: goes to the audit.
+    What fails, is kept because it is foreign, or is lifted (unpin.py) stays in the journal, so it can be tried again.
+    Never raises for a kernel file. why: goes to the audit.
     """
     rows: dict[tuple[str, Knob, int], UndoRow] = {}
     for _ in range(ROUNDS):
@@ -89,7 +94,7 @@ def undo(
             break
         done = carry_out(host, journal, jobs, writer)
         for job in done:
-            action = Action.GONE if job.gone else Action.RESTORED if job.ok else Action.FAILED
+            action = _outcome(job)
             current = "" if job.gone else job.look.text
             rows[job.target, job.knob, job.look.inode] = _row(job.entry, current, action, "" if job.gone else job.error)
         if all(job.error and not job.gone for job in done):
@@ -104,6 +109,8 @@ def _examine(
 ) -> Job | None:
     """A job, or a row that says why there is none."""
     key = (entry.target, entry.knob, entry.inode)
+    if key in rows and rows[key].action is Action.LIFTED:
+        return None
     try:
         found = look(host, entry.target, entry.knob)
     except OSError as error:
@@ -124,6 +131,12 @@ def _examine(
     return None
 
 
+def _outcome(job: Job) -> Action:
+    if not job.ok:
+        return Action.GONE if job.gone else Action.FAILED
+    return Action.LIFTED if job.lifted else Action.RESTORED
+
+
 def _row(entry: Entry | None, current: str, action: Action, error: str = "") -> UndoRow:
     assert entry is not None  # every job of an undo has one
     return UndoRow(entry.target, entry.knob, entry.path, as_text(entry.original), current, action, error)
@@ -132,6 +145,9 @@ def _row(entry: Entry | None, current: str, action: Action, error: str = "") -> 
 def _tell(audit: AuditSink, row: UndoRow, why: str) -> None:
     if row.action is Action.RESTORED:
         audit(record("restore", row.target, row.knob, row.current, row.original, owner="undo", note=why))
+    elif row.action is Action.LIFTED:
+        note = f"{why}; all CPUs for an empty list, which the kernel refuses while processes run here"
+        audit(record("restore", row.target, row.knob, row.current, row.original, owner="undo", note=note))
     elif row.action is Action.KEPT:
         note = f"{why}; foreign value kept"
         audit(record("restore", row.target, row.knob, row.current, row.current, owner="undo", note=note))

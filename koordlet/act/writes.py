@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koordlet.act.coupled import WEIGHT_AFTER_IDLE, add_weights, weights_at_risk
@@ -16,6 +16,7 @@ from koordlet.act.journal import Entry, Journal, JournalError
 from koordlet.act.look import as_text, says, value_of
 from koordlet.act.newborn import newborns
 from koordlet.act.order import Change, Key, Step, plan
+from koordlet.act.unpin import everything
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobs import encode
@@ -45,11 +46,20 @@ def carry_out(host: Host, journal: Journal, jobs: Iterable[Job], writer: Writer)
         job = write.job
         if job.ok:
             _write(host.version, write, writer)
+            if job.errno and job.entry and (data := everything(host, job)):
+                journal.intend([(job.entry, data)])
+                job.lifted, job.errno, job.error = True, 0, ""
+                _write(host.version, replace(write, data=data), writer)
     journal.settle(
-        [(job.entry, job.after) for job in known.values() if job.ok and job.entry and not job.restoring],
-        [job.entry for job in known.values() if job.entry and (job.gone or (job.ok and job.restoring))],
+        [(job.entry, job.after) for job in known.values() if job.ok and job.entry and not _ended(job)],
+        [job.entry for job in known.values() if job.entry and _ended(job)],
     )
     return list(known.values())
+
+
+def _ended(job: Job) -> bool:
+    """The file is not our concern any more."""
+    return job.gone or (job.ok and job.restoring and not job.lifted)
 
 
 def _lay_out(version: CgroupVersion, jobs: Mapping[Key, Job]) -> list[_Write]:
@@ -109,5 +119,5 @@ def _write(version: CgroupVersion, write: _Write, writer: Writer) -> None:
         if write.final:
             job.errno, job.error = error.errno or 0, error.strerror or str(error)
         return
-    if write.final and not says(version, job.knob, job.data, as_text(job.after)):
+    if write.final and not says(version, job.knob, write.data, as_text(job.after)):
         job.error = f"reads back as {as_text(job.after)!r}"

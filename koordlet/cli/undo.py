@@ -82,7 +82,7 @@ def _undo(given: Any) -> int:
 
 def _nothing(given: Any, text: str) -> int:
     if given.output == "json":
-        print_json({"restored": 0, "kept": 0, "failed": 0, "rows": [], "note": text})
+        print_json({"restored": 0, "lifted": 0, "kept": 0, "failed": 0, "rows": [], "note": text})
     else:
         print(text)
     return 0
@@ -111,7 +111,8 @@ def _tell(given: Any, report: UndoReport) -> int:
     code = 1 if report.failed else 0
     if given.output == "json":
         rows = [{**dataclasses.asdict(row), "knob": row.knob.value, "action": row.action.value} for row in report.rows]
-        print_json({"restored": report.restored, "kept": report.kept, "failed": report.failed, "rows": rows})
+        counts = {name: getattr(report, name) for name in ("restored", "lifted", "kept", "failed")}
+        print_json({**counts, "rows": rows})
         return code
     screen = console()
     made = table("CGROUP", "KNOB", "WAS", "ORIGINAL", "RESULT", wrap=("CGROUP", "WAS", "ORIGINAL", "RESULT"))
@@ -123,6 +124,11 @@ def _tell(given: Any, report: UndoReport) -> int:
     screen.print(
         f"{report.restored} put back, {report.kept} left because somebody else changed them, {report.failed} failed"
     )
+    if report.lifted:
+        screen.print(
+            f"{report.lifted} lifted: all CPUs are allowed there again. The kernel takes no empty list while processes "
+            "run in the cgroup; koordlet undo writes it once they have ended."
+        )
     if report.failed:
         screen.print("What failed stays in the journal; run koordlet undo again when the cause is gone.")
     if report.kept and not given.force:

@@ -27,6 +27,7 @@ class FakeKernel:
     """writes: every accepted write as (path below the cgroup root, text). refused: those answered with an errno.
 
     crash_at: number of the call that dies, before or (crash_after) behind its effect. deny: path -> errno.
+    populated: processes run in every cgroup, so v2 refuses to empty a CPU list (seen on Linux 6.1).
     """
 
     def __init__(self, tree: HostTree, online: CpuSet | None = None) -> None:
@@ -38,6 +39,7 @@ class FakeKernel:
         self.deny: dict[str, int] = {}
         self.crash_at: int | None = None
         self.crash_after = False
+        self.populated = False
         self.calls = 0
 
     def __call__(self, path: Path, data: bytes) -> None:
@@ -106,6 +108,7 @@ class FakeKernel:
     def _cpuset_cpus(self, path: Path, text: str) -> str:
         cpus = CpuSet.parse(text)
         self._need(cpus <= self.online, errno.ERANGE, path)
+        self._need(bool(cpus) or self.v1 or not self.populated or not self._cpus(path), errno.ENOSPC, path)
         if self.v1:
             above = path.parent.parent / path.name
             self._need(cpus <= (self._cpus(above) if above.is_file() else self.online), errno.EACCES, path)

@@ -157,3 +157,23 @@ def test_neighbouring_weights_are_not_the_same(make_node: MakeNode) -> None:
     crashed(node)
     run_undo(node)
     assert node.read("be", SHARES) == "101"
+
+
+def test_a_list_that_cannot_be_emptied_yet_is_lifted(make_node: MakeNode) -> None:
+    node = make_node(CgroupVersion.V2)
+    node.tree.cgroup("be", {"cpuset.cpus": "\n"})
+    possible = node.tree.host.sys_root / "devices/system/cpu/possible"
+    possible.parent.mkdir(parents=True, exist_ok=True)
+    possible.write_text("0-7\n")
+    node.apply(want("be", CPUSET, CpuSet([1, 2])))
+    node.kernel.populated = True
+    for _ in range(2):  # also when tried again
+        crashed(node)
+        assert run_undo(node) == {("be", "cpuset.cpus"): Action.LIFTED}
+        assert node.read("be", CPUSET) == "0-7"
+    node.apply(want("be", CPUSET, CpuSet([3])))
+    assert node.apply().restored == 1
+    assert node.read("be", CPUSET) == "0-7"
+    node.kernel.populated = False
+    assert run_undo(node) == {("be", "cpuset.cpus"): Action.RESTORED}
+    assert (node.path("be", CPUSET).read_bytes(), node.journal.live()) == (b"\n", ())
