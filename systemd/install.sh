@@ -6,7 +6,7 @@ here=$(cd "$(dirname "$0")" && pwd)
 root=${DESTDIR:-}
 python3 -m venv "$root/opt/koordlet"
 "$root/opt/koordlet/bin/pip" install -q "$here/.."
-install -D -m 0644 -t "$root/etc/systemd/system" "$here"/koordlet.service "$here"/koordlet.slice "$here"/koordlet-batch.slice
+install -D -m 0644 -t "$root/etc/systemd/system" "$here"/koordlet.service "$here"/koordlet.slice "$here"/batch.slice
 install -D -m 0644 -t "$root/usr/share/doc/koordlet" "$here/../README.md"
 install -d -m 0755 "$root/etc/koordlet/local.d"
 for file in nodeslo.yaml node.yaml local.d/web-and-batch.yaml; do

@@ -38,7 +38,7 @@ def test_the_lab_is_the_machine_we_want(lab: Lab) -> None:
 
 def test_the_topology_is_read_as_the_kernel_has_it(lab: Lab) -> None:
     code, text = lab.run(
-        ".venv/bin/python -c 'from koordlet.kernel.host import Host\n"
+        "$PYTHON -c 'from koordlet.kernel.host import Host\n"
         "from koordlet.kernel.topology import read_topology\n"
         't = read_topology(Host.preset("host"))\n'
         "print([(c.id, c.core, c.socket, c.node) for c in t.cpus], [(n.id, str(n.cpus)) for n in t.nodes])'"
@@ -52,7 +52,7 @@ def test_live_tests_pass_in_the_guest(lab: Lab) -> None:
     """Everything marked `live` runs again on cgroup v2 with eight CPUs; the guest's report comes back to the host."""
     chosen = os.environ.get("GUEST_K", "")
     code, text = lab.run(
-        f".venv/bin/python -m pytest {GUEST_TESTS} -m live -p no:cacheprovider -v --no-header "
+        f"$PYTHON -m pytest {GUEST_TESTS} -m live -p no:cacheprovider -v --no-header "
         f"--junitxml=/run/lab/report.xml {f'-k {chosen!r}' if chosen else ''}",
         timeout_s=2400,
         follow=True,
@@ -76,10 +76,10 @@ def test_the_agent_looks_at_other_machines(variant: str, nodes: str) -> None:
         pytest.skip(f"kernel lab: {reason}")
     with running(variant) as lab:
         code, text = lab.run(
-            f"cd {ROOT}; .venv/bin/python -c 'from koordlet.kernel.host import Host\n"
+            f"cd {ROOT}; $PYTHON -c 'from koordlet.kernel.host import Host\n"
             "from koordlet.kernel.topology import read_topology\n"
             't = read_topology(Host.preset("host")); print([(n.id, str(n.cpus)) for n in t.nodes])\n'
-            "' && .venv/bin/koordlet check --output json"
+            "' && $PYTHON -m koordlet check --output json"
         )
         assert code == 0, text
         assert nodes in text

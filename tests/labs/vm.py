@@ -2,9 +2,10 @@
 
 The guest's root is this machine's root over 9p, read-only under a tmpfs overlay, so Python, the virtual environment
 and the checkout are there and nothing written survives. Jobs go through a shared folder: the host writes
-`<n>.job`, the guest runs it with bash and leaves `<n>.out` and `<n>.rc`. One boot serves many jobs.
+`<n>.job`, the guest runs it with bash and leaves `<n>.out` and `<n>.rc`. One boot serves many jobs. In a job
+`$PYTHON` is the interpreter that started the lab, and the working directory is the checkout.
 
-By hand: `make lab-vm`, or `python -m tests.labs.vm 'lscpu -e'` for one command.
+By hand: `make lab-vm`, or `python -m tests.labs.vm 'lscpu -e'` for one command (VARIANT=systemd for another machine).
 """
 
 from __future__ import annotations
@@ -35,12 +36,13 @@ TWO_NODES = (
 
 @dataclass(frozen=True)
 class Variant:
-    """Shape of the machine: QEMU's -smp/-numa words and extra kernel arguments."""
+    """Shape of the machine: QEMU's -smp/-numa words and extra kernel arguments. systemd: it is pid 1."""
 
     name: str
     shape: str = TWO_NODES
     append: str = ""
     memory_mb: int = 4096
+    systemd: bool = False
 
 
 VARIANTS = {
@@ -56,6 +58,13 @@ VARIANTS = {
             memory_mb=3072,
         ),
         Variant("no-psi", append="psi=0"),
+        Variant(
+            "systemd",
+            "-smp 2,sockets=1,cores=2,threads=1",
+            append="fstab=0 systemd.condition-first-boot=no",
+            memory_mb=2048,
+            systemd=True,
+        ),
     )
 }
 
@@ -66,17 +75,41 @@ for m in {modules}; do insmod /mods/$m 2>/dev/null; done
 mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=1048576,cache=loose hostroot /ro
 mount -t tmpfs t /rw; mkdir /rw/upper /rw/work
 mount -t overlay -o lowerdir=/ro,upperdir=/rw/upper,workdir=/rw/work o /new
+mkdir /checkout; mount --bind /new{root} /checkout
 mount -t tmpfs t /new/run; mount -t tmpfs t /new/tmp; mkdir -p /new/run/lab
+[ -d /new{root} ] || {{ mkdir -p /new{root}; mount --bind /checkout /new{root}; }}
 mount -t 9p -o trans=virtio,version=9p2000.L,msize=1048576,cache=none lab /new/run/lab
 mount --move /proc /new/proc; mount --move /sys /new/sys; mount --move /dev /new/dev
 ln -sfn /proc/self/fd /new/dev/fd
-mount -t cgroup2 c /new/sys/fs/cgroup
+mount -t cgroup2 -o nsdelegate,memory_recursiveprot c /new/sys/fs/cgroup
 mkdir -p /new/dev/shm; mount -t tmpfs t /new/dev/shm
-chroot /new /bin/bash -c 'ip link set lo up 2>/dev/null; exec /bin/bash /run/lab/serve.sh'
+{pid1}
 poweroff -f
 """
 
-SERVE = """export HOME=/root PATH={path} PYTHONDONTWRITEBYTECODE=1 KOORDLET_GUEST=1
+PLAIN = """chroot /new /bin/bash -c 'ip link set lo up 2>/dev/null; exec /bin/bash /run/lab/serve.sh'"""
+
+SYSTEMD = """units=/new/run/systemd/system; mkdir -p $units
+for wanted in /new/lib/systemd/system/*.wants/* /new/etc/systemd/system/*.wants/*; do
+  unit=${wanted##*/}
+  case $unit in *.service|*.socket|*.mount|*.automount|*.path|*.timer) ln -sfn /dev/null $units/$unit;; esac
+done
+ln -sfn /dev/null $units/dbus.service; ln -sfn /dev/null $units/dbus.socket
+cp /new/run/lab/koordlet-lab.* $units/
+umount /checkout
+exec switch_root /new /lib/systemd/systemd --unit=koordlet-lab.target"""
+
+UNITS = {
+    "koordlet-lab.target": "[Unit]\nRequires=koordlet-lab.service\n",
+    "koordlet-lab.service": (
+        "[Unit]\nDefaultDependencies=no\n"
+        "[Service]\nExecStart=/bin/bash -c 'ip link set lo up; exec /bin/bash /run/lab/serve.sh'\n"
+        "ExecStopPost=/bin/systemctl poweroff --force --force\nStandardOutput=null\nStandardError=null\n"
+    ),
+}
+"""systemd without journal, udev and message bus, which it does not need here and which take long under emulation."""
+
+SERVE = """export HOME=/root PATH={path} PYTHON={python} KOORDLET_GUEST=1
 cd {root}
 uname -r > /run/lab/up
 n=0
@@ -92,13 +125,12 @@ done
 """
 
 
-def missing() -> str | None:
+def missing(variant: str = "two-nodes") -> str | None:
     """Why the lab cannot run here, or None."""
-    for command, package in (
-        ("qemu-system-x86_64", "qemu-system-x86"),
-        ("busybox", "busybox-static"),
-        ("cpio", "cpio"),
-    ):
+    commands = [("qemu-system-x86_64", "qemu-system-x86"), ("busybox", "busybox-static"), ("cpio", "cpio")]
+    if VARIANTS[variant].systemd:
+        commands.append(("/lib/systemd/systemd", "systemd"))
+    for command, package in commands:
         if shutil.which(command) is None:
             return f"{command} is not installed (apt-get install {package})"
     if kernel() is None:
@@ -129,7 +161,9 @@ class Lab:
         assert image is not None
         begun = time.monotonic()
         self._initrd(image.name[8:])
-        (self.share / "serve.sh").write_text(SERVE.format(root=ROOT, path=os.environ["PATH"]))
+        (self.share / "serve.sh").write_text(SERVE.format(root=ROOT, path=os.environ["PATH"], python=sys.executable))
+        for name, text in UNITS.items():
+            (self.share / name).write_text(text)
         self.console = (self.work / "console").open("wb")
         self.process = subprocess.Popen(
             [
@@ -172,7 +206,8 @@ class Lab:
                     shutil.copy(path, tree / "mods" / path.name)
                     order.append(path.name)
         init = tree / "init"
-        init.write_text(INIT.format(modules=" ".join(order)))
+        pid1 = SYSTEMD if self.variant.systemd else PLAIN
+        init.write_text(INIT.format(modules=" ".join(order), root=ROOT, pid1=pid1))
         init.chmod(0o755)
         names = "\n".join(str(p.relative_to(tree)) for p in sorted(tree.rglob("*")))
         packed = subprocess.run(
