@@ -11,7 +11,7 @@ import gc
 import os
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -32,11 +32,14 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.write import write_file
 from koordlet.loops import Engine, Parts, Source
 from koordlet.loops import run as run_loop
+from koordlet.model.pod import PodSet
+from koordlet.model.psi import Pressures
 from koordlet.report import logs
 from koordlet.report.audit import AuditLog
 from koordlet.report.metrics import Metrics
 from koordlet.report.notify import Notifier, watchdog_interval_s
 from koordlet.report.pages import Pages
+from koordlet.sense.psi import PressureMeter
 from koordlet.sense.sampler import Sampler, raise_descriptor_limit
 from koordlet.sense.sentinel import Sentinel
 from koordlet.sources.kubelet import PodsSource
@@ -168,6 +171,9 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     sentinel = Sentinel(host)
     stack.callback(sentinel.close)
 
+    def online(pods: PodSet) -> tuple[str, ...]:
+        return ls_groups(pods, kubepods.get if kubepods.wanted else None)
+
     def degraded() -> tuple[str, ...]:
         reasons = [*executor.degraded(), policy.error, node.error, *source_errors()]
         if audit.last_error:
@@ -186,7 +192,8 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             node=node.poll,
             support=support.poll,
             degraded=degraded,
-            ls_groups=lambda pods: ls_groups(pods, kubepods.get if kubepods.wanted else None),
+            ls_groups=online,
+            pressures=_pressures(flags, PressureMeter(host), online),
             intervals_s={"suppress": flags.cpu_suppress_interval_s},
             interval_s=flags.collect_res_used_interval_s,
             observe=flags.observe,
@@ -253,6 +260,22 @@ def _sources(
         errors.append(lambda: late.inner.errors() if late.inner else ("kubepods: no cgroup directory yet",))
         stack.callback(lambda: late.inner.close() if late.inner else None)
     return tuple(sources), lambda: tuple(text for ask in errors for text in ask())
+
+
+def _pressures(
+    flags: Flags, meter: PressureMeter, online: Callable[[PodSet], tuple[str, ...]]
+) -> Callable[[PodSet, float], Pressures | None]:
+    """Node and online groups always; every live pod and container with gate PSICollector."""
+    every_pod = "PSICollector" in flags.gates.enabled
+
+    def groups(pods: PodSet) -> Iterator[str]:
+        yield from online(pods)
+        for pod in pods.pods if every_pod else ():
+            if pod.active:
+                yield pod.cgroup
+                yield from (container.cgroup for container in pod.containers if container.cgroup)
+
+    return lambda pods, now_s: meter.collect(now_s, lambda: tuple(groups(pods)))
 
 
 def _timed(metrics: Metrics) -> Callable[[Path, bytes], None]:

@@ -18,6 +18,7 @@ import structlog
 
 from koordlet.model.knob import Decision
 from koordlet.model.pod import HostApp, Pod, PodSet, Tree
+from koordlet.model.psi import Pressures
 from koordlet.model.status import ApplyReport, Snapshot, TickStats, WorkloadUsage
 from koordlet.model.support import Support
 from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy, Reading, SurgePlan, Usage
@@ -84,6 +85,7 @@ class Parts:
     support: Callable[[float], Support]
     degraded: Callable[[], tuple[str, ...]] = tuple
     ls_groups: Callable[[PodSet], tuple[str, ...]] = lambda pods: ()
+    pressures: Callable[[PodSet, float], Pressures | None] = lambda pods, now_s: None
     intervals_s: dict[str, float] = field(default_factory=dict)
     interval_s: float = 1.0
     observe: bool = False
@@ -244,6 +246,7 @@ class Engine:
             wall_s=self.parts.wall(),
             observe=self.parts.observe,
             degraded=self.parts.degraded(),
+            pressures=self.parts.pressures(view.pods, view.now_s),
         )
         return self.snapshot
 

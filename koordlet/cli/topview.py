@@ -65,6 +65,8 @@ def _node(answer: dict[str, Any], width: int) -> list[RenderableType]:
         _gauge("CPU", cpu, node["capacity_mcpu"], words.cores, " cores", detail),
         _gauge("Memory", words.value_of(usage["node_memory_bytes"]), node["capacity_bytes"], words.size, "", ""),
     ]
+    if answer.get("pressure"):
+        rows.append(_waiting(answer["pressure"]["node"]))
     pressure = words.value_of(usage["ls_pressure_permyriad"])
     if pressure is not None:
         style = "green" if pressure < 100 else "yellow" if pressure < 1000 else "bold red"
@@ -79,6 +81,13 @@ def _node(answer: dict[str, Any], width: int) -> list[RenderableType]:
         because = wrap(f"because {words.why(root['why'])}" if root["why"] else "", max(20, width - 9))
         rows += [Text(f"{'':<9}{line}", "dim") for line in because[:MAX_WHY_LINES]]
     return rows
+
+
+def _waiting(node: dict[str, Any]) -> Text:
+    from rich.text import Text
+
+    said = ", ".join(f"{resource} {row['some_avg10_percent']:.0f} %" for resource, row in node.items())
+    return Text(no_wrap=True, overflow="ellipsis").append("Waiting  ", "bold cyan").append(f"{said}  of the last 10 s")
 
 
 def _gauge(label: str, part: float | None, whole: float | None, say: Any, unit: str, detail: str) -> Text:

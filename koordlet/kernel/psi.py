@@ -3,33 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final
 
 from koordlet.kernel.errors import KernelFileError, is_gone, is_unsupported
 from koordlet.kernel.host import CgroupVersion, Host
-
-Resource = Literal["cpu", "memory", "io"]
-
-
-@dataclass(frozen=True, slots=True)
-class PsiLine:
-    """Share of time stalled, in percent over 10, 60 and 300 s, and in total since boot or creation."""
-
-    avg10: float = 0.0
-    avg60: float = 0.0
-    avg300: float = 0.0
-    total_us: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Psi:
-    """some: at least one task waited. full: all did; zeros with full_supported False where the kernel has none."""
-
-    some: PsiLine
-    full: PsiLine = PsiLine()
-    full_supported: bool = False
+from koordlet.model.psi import Psi, PsiLine, Resource
 
 
 def read_psi(path: Path) -> Psi | None:

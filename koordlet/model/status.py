@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from koordlet.model.knob import Decision, Knob
 from koordlet.model.pod import Pod
+from koordlet.model.psi import Pressures
 from koordlet.model.view import NodeView, Outcome, Reading
 from koordlet.model.why import Why
 
@@ -91,6 +92,7 @@ class Snapshot:
     """One tick's whole story, handed by the loop to report; immutable, so any thread may read it.
 
     degraded: reasons why health is degraded, empty when fine. wall_s: time.time() of the tick.
+    pressures: latest pressure readings, None where the kernel has none.
     """
 
     view: NodeView
@@ -100,3 +102,4 @@ class Snapshot:
     wall_s: float
     observe: bool = False
     degraded: tuple[str, ...] = ()
+    pressures: Pressures | None = None

@@ -5,13 +5,14 @@ A finished pod stays in the pod list for days; its series end with its phase, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
 from koordlet.model.pod import Container, Pod, Resources
+from koordlet.model.psi import Psi, Resource
 from koordlet.model.status import Snapshot, WorkloadUsage
 from koordlet.report.families import Families
-from koordlet.report.families_internal import fresh
+from koordlet.report.families_internal import PSI_NAMES, fresh, psi_samples
 
 _RESOURCES: Final = (
     ("kubernetes.io/batch-cpu", "batch_cpu_mcpu"),
@@ -31,6 +32,29 @@ def external_families(families: Families, snapshot: Snapshot, workloads: Callabl
     for row in workloads():
         if row.pod is not None and row.pod.uid in live:
             _usage(families, snapshot, row, row.pod)
+    groups = snapshot.pressures.groups if snapshot.pressures else {}
+    for pod in live.values() if groups else ():
+        _pressure(families, "pod_psi", groups.get(pod.cgroup, {}), _pod_labels(pod))
+        for container in pod.containers:
+            labels = _pod_labels(pod) | {"container_id": container.id, "container_name": container.name}
+            _pressure(families, "container_psi", groups.get(container.cgroup, {}), labels)
+
+
+def _pressure(families: Families, name: str, found: Mapping[Resource, Psi], labels: dict[str, str]) -> None:
+    about = "Share of time in which tasks waited for a resource, percent."
+    cpu_full = str(found["cpu"].full_supported).lower() if "cpu" in found else "false"
+    for resource, psi in found.items():
+        for precision, degree, percent in psi_samples(psi):
+            families.node_gauge(
+                name,
+                about,
+                percent,
+                **labels,
+                psi_resource_type=PSI_NAMES[resource],
+                psi_precision=precision,
+                psi_degree=degree,
+                cpu_full_supported=cpu_full,
+            )
 
 
 def _resources(families: Families, name: str, unit: str, pod: Pod, container: Container, resources: Resources) -> None:

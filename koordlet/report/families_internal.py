@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import fields
 from typing import Final
 
+from koordlet.model.psi import Psi, Resource
 from koordlet.model.status import HeldState, Snapshot, WorkloadUsage
 from koordlet.model.view import Reading, Usage
 from koordlet.report.families import Families
 
+PSI_NAMES: Final[dict[Resource, str]] = {"cpu": "cpu", "memory": "mem", "io": "io"}
+"""compat: the reference's label values."""
 FRESH_INTERVALS: Final = 10
 """A reading older than this many intervals gives no sample."""
 
@@ -40,6 +43,7 @@ def internal_families(
     if snapshot is None:
         return
     _node(families, snapshot)
+    _pressure(families, snapshot)
     _strategies(families, snapshot)
     _host_apps(families, snapshot, workloads)
     _loop(families, snapshot)
@@ -62,6 +66,23 @@ def _node(families: Families, snapshot: Snapshot) -> None:
         if reading is not None:
             age_s = max(0.0, reading.age_s(snapshot.view.now_s))
             families.gauge("reading_age_seconds", about, round(age_s, 3), reading=column.name)
+
+
+def _pressure(families: Families, snapshot: Snapshot) -> None:
+    for resource, psi in (snapshot.pressures.node if snapshot.pressures else {}).items():
+        for precision, degree, percent in psi_samples(psi):
+            about = "Share of time in which tasks of the node waited for a resource, percent."
+            labels = {"psi_resource_type": PSI_NAMES[resource], "psi_precision": precision, "psi_degree": degree}
+            families.node_gauge("node_psi", about, percent, **labels)
+
+
+def psi_samples(psi: Psi) -> Iterator[tuple[str, str, float]]:
+    """(precision, degree, percent); full only where the kernel has it."""
+    for degree, line in (("some", psi.some), ("full", psi.full)):
+        if degree == "some" or psi.full_supported:
+            yield "avg10", degree, line.avg10
+            yield "avg60", degree, line.avg60
+            yield "avg300", degree, line.avg300
 
 
 def _strategies(families: Families, snapshot: Snapshot) -> None:

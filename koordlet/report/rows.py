@@ -7,11 +7,13 @@ cut says so by `<list>_left_out`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Decision, Knob, Restore
 from koordlet.model.pod import Pod
+from koordlet.model.psi import Pressures, Psi, Resource
 from koordlet.model.status import Held, Shadowed, Snapshot, WorkloadUsage
 from koordlet.model.support import Capability
 from koordlet.model.units import DEFAULT_PERIOD_US, quota_to_mcpu
@@ -31,6 +33,26 @@ def reading_row(reading: Reading | None, now_s: float, digits: int = 0) -> Row |
         return None
     value = round(reading.value, digits) if digits else round(reading.value)
     return {"value": value, "age_s": age_s(reading.at_s, now_s)}
+
+
+def psi_row(found: Mapping[Resource, Psi]) -> Row:
+    """resource -> {some_avg10_percent, full_avg10_percent (null where the kernel has none), some_total_us}."""
+    return {
+        resource: {
+            "some_avg10_percent": psi.some.avg10,
+            "full_avg10_percent": psi.full.avg10 if psi.full_supported else None,
+            "some_total_us": psi.some.total_us,
+        }
+        for resource, psi in found.items()
+    }
+
+
+def pressure_row(pressures: Pressures | None, now_s: float) -> Row | None:
+    """{"age_s", "node": psi_row, "groups": {cgroup path: psi_row}}, null where the kernel has no PSI."""
+    if pressures is None:
+        return None
+    groups = {path: psi_row(found) for path, found in pressures.groups.items()}
+    return {"age_s": age_s(pressures.at_s, now_s), "node": psi_row(pressures.node), "groups": groups}
 
 
 def why_row(why: Why) -> Row:

@@ -20,6 +20,7 @@ from koordlet.report.rows import (
     be_row,
     capability_row,
     held_row,
+    pressure_row,
     reading_row,
     shadowed_row,
     usage_row,
@@ -36,6 +37,7 @@ def status_json(snapshot: Snapshot, now_s: float, version: str = "") -> Row:
 
     version       of the agent
     usage         every field of the last pass, a reading or null
+    pressure      rows.pressure_row
     sources       {"pods": {known, active, best_effort, revision, age_s}, "host_apps": {known}}
     strategies    [{name, decisions, error, notes, gauges: [{name, labels, value}], decided: [...]}]; `decided` lists
                   the decisions on best-effort roots: {target, knob, wanted, why}
@@ -53,6 +55,7 @@ def status_json(snapshot: Snapshot, now_s: float, version: str = "") -> Row:
         "version": version,
         **_head(snapshot, now_s),
         "usage": {column.name: reading_row(getattr(view.usage, column.name), now_s) for column in fields(Usage)},
+        "pressure": pressure_row(snapshot.pressures, now_s),
         "sources": {
             "pods": {
                 "known": len(pods),
@@ -88,6 +91,7 @@ def top_json(snapshot: Snapshot, now_s: float, workloads: Iterable[WorkloadUsage
     """Head, and
 
     usage      readings: node_mcpu, node_memory_bytes, system_mcpu, be_mcpu, surge_mcpu, ls_pressure_permyriad
+    pressure   rows.pressure_row
     classes    per QoS class with pods: {qos, pods, cpu_mcpu, memory_bytes, batch_request_mcpu}; the sums are plain
                numbers over the pods that have a reading, null when none has
     be_roots   [rows.be_row]
@@ -102,6 +106,7 @@ def top_json(snapshot: Snapshot, now_s: float, workloads: Iterable[WorkloadUsage
     return {
         **_head(snapshot, now_s),
         "usage": {name: reading_row(getattr(usage, name), now_s) for name in shown},
+        "pressure": pressure_row(snapshot.pressures, now_s),
         "classes": _classes(pods),
         "be_roots": [be_row(root, snapshot, now_s) for root in snapshot.view.be_roots],
         "pods": pods,

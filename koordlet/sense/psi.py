@@ -6,7 +6,7 @@ the sentinel's business.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final, get_args
 
@@ -14,20 +14,12 @@ import structlog
 
 from koordlet.kernel.errors import KernelFileError
 from koordlet.kernel.host import Host
-from koordlet.kernel.psi import Psi, Resource, cgroup_psi_path, node_psi_path, read_psi
+from koordlet.kernel.psi import cgroup_psi_path, node_psi_path, read_psi
+from koordlet.model.psi import Pressures, Psi, Resource
 
 log = structlog.get_logger(__name__)
 
 RESOURCES: Final[tuple[Resource, ...]] = get_args(Resource)
-
-
-@dataclass(frozen=True, slots=True)
-class Pressures:
-    """at_s: monotonic time of the readings. groups: by cgroup path; a group without pressure files has no entry."""
-
-    at_s: float
-    node: dict[Resource, Psi] = field(default_factory=dict)
-    groups: dict[str, dict[Resource, Psi]] = field(default_factory=dict)
 
 
 class PressureMeter:
@@ -40,10 +32,10 @@ class PressureMeter:
         self._every_s = every_s
         self._faults: set[Path] = set()
 
-    def collect(self, now_s: float, groups: tuple[str, ...] = ()) -> Pressures | None:
+    def collect(self, now_s: float, groups: Callable[[], Iterable[str]] = tuple) -> Pressures | None:
         """New readings when they are due, else the latest; None without support.
 
-        groups: cgroup paths, e.g. the LS groups or running pods; only these are read.
+        groups: asked for the cgroup paths to read, e.g. the LS groups or running pods, when readings are due.
         """
         if not self.supported:
             return None
@@ -55,7 +47,7 @@ class PressureMeter:
             self.latest = None
             log.info("psi.unsupported", directory=str(node_psi_path(self._host, "cpu").parent))
             return None
-        found = {group: values for group in groups if (values := self._group(group))}
+        found = {group: values for group in groups() if (values := self._group(group))}
         self.latest = Pressures(now_s, node, found)
         return self.latest
 

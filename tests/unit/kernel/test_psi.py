@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from koordlet.kernel.errors import KernelFileError
 from koordlet.kernel.host import CgroupVersion, Host
-from koordlet.kernel.psi import Psi, PsiLine, cgroup_psi_path, node_psi_path, parse_psi, read_psi
+from koordlet.kernel.psi import cgroup_psi_path, node_psi_path, parse_psi, read_psi
+from koordlet.model.psi import Psi, PsiLine
 from tests.hosts.cases import case_json, case_text
 from tests.hosts.tree import HostTree
 

@@ -40,7 +40,7 @@ def test_only_the_groups_named_are_read(tree: Tree) -> None:
     for cgroup in ("ls", "be"):
         tree.make(cgroup)
         tree.put("cpuacct", cgroup, "cpu.pressure", TEXT.format(3))
-    found = PressureMeter(tree.host).collect(0.0, ("ls", "finished"))
+    found = PressureMeter(tree.host).collect(0.0, lambda: ("ls", "finished"))
     assert found is not None
     assert set(found.groups) == {"ls"}
     assert found.groups["ls"]["cpu"].some.avg10 == 3.5
