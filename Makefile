@@ -7,9 +7,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.built
 SOURCES := $(wildcard native/*.c native/*.h native/build.py) setup.py pyproject.toml
 DEV := pytest pytest-xdist pytest-timeout hypothesis coverage pytest-cov ruff mypy import-linter clang-format clang-tidy \
-       types-psutil types-cffi types-PyYAML 'mfusepy>=3.1'
+       types-psutil types-cffi types-PyYAML 'mfusepy>=3.1' 'grpcio>=1.85' 'grpcio-tools>=1.85' 'protobuf>=7.35'
 
-.PHONY: help build dev run demo test test-lab lint format bench proto check-native lab-vm lab-resctrl install-systemd clean
+.PHONY: help build dev run demo test test-lab lint format bench proto check-native lab-vm lab-resctrl lab-runtime lab-cluster install-systemd clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -45,9 +45,11 @@ test: dev ## everything that needs no lab: unit, worked, property, closed loop, 
 	@$(BIN)/python .ci/floors.py
 	@$(BIN)/python -m pytest -q -m "live or live_v1"
 
-test-lab: dev ## tests against the real parts: a VM with cgroup v2 and two NUMA nodes, a resctrl file system
+test-lab: dev ## tests against the real parts: kernel VM, resctrl file system, containerd with NRI, API server and kubelet
 	@tests/labs/install.sh
-	@$(BIN)/python -m pytest -q -s -m "lab_vm or lab_resctrl" tests/labs
+	@if command -v go >/dev/null; then $(BIN)/python -m tests.labs.binaries containerd kubernetes; \
+	 else echo "labs: no go here, the runtime and cluster labs are skipped unless cached (apt-get install golang)"; fi
+	@$(BIN)/python -m pytest -q -s -m "lab_vm or lab_resctrl or lab_runtime or lab_cluster" tests/labs
 
 lab-vm: dev ## a long-lived kernel lab with a hint how to use it
 	@tests/labs/install.sh
@@ -77,6 +79,14 @@ proto: ## regenerate the wire messages (none yet)
 lab-resctrl: dev ## a long-lived resctrl lab with a hint how to use it (SHAPE=intel-cdp ...)
 	@tests/labs/install.sh
 	@$(BIN)/python -m tests.labs.resctrl.lab
+
+lab-runtime: dev ## a long-lived containerd with NRI and a hint how to use it
+	@tests/labs/install.sh
+	@$(BIN)/python -m tests.labs.runtime
+
+lab-cluster: dev ## a long-lived cluster (API server, etcd, kubelet, containerd) with a hint how to use it
+	@tests/labs/install.sh
+	@$(BIN)/python -m tests.labs.cluster
 
 install-systemd: build ## install the unit, slices and example files (root)
 	@systemd/install.sh
