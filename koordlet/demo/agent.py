@@ -20,7 +20,8 @@ from koordlet.load.errors import LoadError
 
 READY_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 10.0
-SUPPRESS: Final = {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 65}
+SUPPRESS_PERCENT: Final = 65
+SUPPRESS: Final = {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": SUPPRESS_PERCENT}
 """The suppress loop with the reference's default threshold; without it the agent only gives identity."""
 
 

@@ -49,13 +49,15 @@ def make_layout(tree: ScratchTree, kind: TreeKind) -> Layout:
     In a kubelet's tree that is a node whose best-effort weight got lost (2 is what the kubelet gives it).
     """
     tree.remove()
-    tree.group().set_shares(EQUAL_SHARES * cpu_count())  # the tree as a whole competes as its members would
     if kind is TreeKind.SIBLINGS:
-        online, batch = tree.group("online"), tree.group("batch")
-        online.set_shares(EQUAL_SHARES)
-        batch.set_shares(EQUAL_SHARES)
+        # At the top, as slices are. Below one parent, a batch side of least weight would be felt by everybody
+        # beside that parent: on a CPU where only batch runs, the whole parent has that weight (docs: bench).
+        online, batch = tree.beside("online"), tree.beside("batch")
+        for group in (online, batch):
+            group.set_shares(EQUAL_SHARES * cpu_count())  # as their threads would have without groups
         return Layout(kind, tree.name, online, batch, batch)
-    tree.group("kubepods").set_shares(EQUAL_SHARES * cpu_count())
+    for name in ("", "kubepods"):
+        tree.group(name).set_shares(EQUAL_SHARES * cpu_count())  # as the kubelet does, and it is the tree's only group
     for name in ("burstable", "besteffort"):
         tree.group(f"kubepods/{name}").set_shares(EQUAL_SHARES)
     online, batch = _pod_group(tree, "burstable"), _pod_group(tree, "besteffort")

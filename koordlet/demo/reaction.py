@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordlet.demo import agent
-from koordlet.demo.counters import Reading, Sample, read, to_samples
+from koordlet.demo.counters import PERIOD_US, Reading, Sample, read, to_samples
 from koordlet.demo.layout import Layout, cpu_count, make_layout
 from koordlet.demo.options import TreeKind
 from koordlet.load import child
@@ -32,10 +32,14 @@ SAMPLE_NS: Final = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class Reaction:
-    """delays_ms: one per surge, None for a surge without an answer within MISSED_S. Quantiles are of the others."""
+    """delays_ms: one per surge, None for a surge without an answer within MISSED_S. Quantiles are of the others.
+
+    note: why there were fewer surges than asked for, or "".
+    """
 
     delays_ms: tuple[float | None, ...]
     samples: tuple[Sample, ...]
+    note: str = ""
 
     @property
     def missed(self) -> int:
@@ -56,9 +60,10 @@ def measure_reaction(
 ) -> Reaction:
     """Batch spins all the time; each round the online side, idle until then, starts at a random phase of the tick.
 
-    A round begins when the limit is back at recovered_share of the settled one.
+    A round begins when the limit is back at recovered_share of what the threshold gives on an idle node.
     """
     layout = make_layout(tree, kind)
+    full_us = agent.SUPPRESS_PERCENT * cpu_count() * PERIOD_US // 100
     longest_s = SETTLE_S + surges * (MISSED_S + RECOVER_S + SURGE_S + 2)
     surge = Surge(threads=cpu_count(), duty_permille=SURGE_PERMILLE, duration_s=SURGE_S)
     with (
@@ -69,14 +74,16 @@ def measure_reaction(
         batch.go(time.monotonic_ns())
         watch = _Watch(layout)
         watch.until(lambda quota_us: False, SETTLE_S)
-        settled_us = watch.quota_us()
-        phases, delays = random.Random(seed), []
+        enough_us = recovered_share * full_us
+        phases, delays, note = random.Random(seed), [], ""
         for number in range(surges):
-            watch.until(lambda quota_us: quota_us >= recovered_share * settled_us, RECOVER_S)
+            if not watch.until(lambda quota_us: quota_us >= enough_us, RECOVER_S):
+                note = f"stopped after {number}: the machine is so busy that the batch limit stays low"
+                break
             watch.until(lambda quota_us: False, phases.random())
             delays.append(_one_surge(watch, online))
             progress(f"surge {number + 1}/{surges}: " + ("no answer" if delays[-1] is None else f"{delays[-1]:.1f} ms"))
-        return Reaction(tuple(delays), to_samples(watch.readings, watch.readings[0].at_ns))
+        return Reaction(tuple(delays), to_samples(watch.readings, watch.readings[0].at_ns), note)
 
 
 def _one_surge(watch: _Watch, online: child.Child) -> float | None:

@@ -20,21 +20,24 @@ x alone, x unman.: p99 as a multiple of that of the same round's phase. On a
 virtual machine an idle CPU wakes up late, so a lone service is no perfect
 baseline; the distance to unmanaged is what protection is worth.
 of idle: what batch got of the CPU that online service and system left."""
+BUSY_SHARE: Final = 0.1
+"""Of the node used by others, above which a reader is warned."""
 
 
 _WIDTH: Final = 84
 
 
-def print_text(options: Options, outcome: Outcome, reaction: Reaction | None) -> None:
+def print_table(options: Options, outcome: Outcome) -> None:
     from rich.console import Console
 
     console = Console(file=sys.stdout, highlight=False)
     console.width = max(console.width, _WIDTH)  # a table cut off says nothing; a terminal wraps lines
     console.print(make_table(options, outcome))
     console.print(NOTES.format(rounds=f", median of {options.rounds} rounds" if options.rounds > 1 else ""))
-    if reaction is not None:
-        console.print()
-        console.print(reaction_text(reaction))
+    others = max(row.other_cpus for row in outcome.rows)
+    if others > BUSY_SHARE * cpu_count():
+        console.print(f"Careful: other work on this machine used up to {others:.1f} of {cpu_count()} CPUs meanwhile.")
+    console.print()
 
 
 def make_table(options: Options, outcome: Outcome) -> Table:
@@ -68,15 +71,16 @@ def _cells(options: Options, row: Row) -> list[str]:
 
 
 def reaction_text(reaction: Reaction) -> str:
-    """One paragraph on the delays."""
+    """Two lines on the delays."""
     named = (("p50", 0.5), ("p90", 0.9), ("p99", 0.99), ("max", 1.0))
     values = ((name, reaction.quantile_ms(share)) for name, share in named)
     figures = ", ".join(f"{name} {value:.0f} ms" for name, value in values if value is not None)
-    missed = f"; {reaction.missed} without an answer" if reaction.missed else ""
-    return (
-        f"Reaction: from the start of an online surge (60 % of the node) to the lower batch limit in the kernel, "
-        f"{len(reaction.delays_ms)} surges: {figures or 'no answer at all'}{missed}."
-    )
+    missed = f", {reaction.missed} without an answer" if reaction.missed else ""
+    lines = [
+        "from the start of an online surge (60 % of the node) to the lower batch limit in",
+        f"the kernel, {len(reaction.delays_ms)} surges{missed}: {figures or 'no figures'}",
+    ]
+    return "\n".join([*lines, reaction.note] if reaction.note else lines)
 
 
 def to_json(options: Options, outcome: Outcome, reaction: Reaction | None) -> dict[str, Any]:
@@ -102,6 +106,7 @@ def reaction_json(reaction: Reaction) -> dict[str, Any]:
         **quantiles,
         "max_ms": reaction.quantile_ms(1.0),
         "delays_ms": reaction.delays_ms,
+        "note": reaction.note,
     }
 
 

@@ -1,7 +1,8 @@
 """Scratch cgroups of our own, on cgroup v1 and v2: made, written, read and removed only here.
 
-A tree is one directory `<name>-<pid>` in each controller's hierarchy with groups below it. Leaving the context
-kills what still runs in it and removes it; a tree that a killed process left behind is removed by the next one.
+A tree is a directory `<name>-<pid>` in each controller's hierarchy with groups below it, and any number of groups
+beside it. Leaving the context kills what still runs there and removes it; what a killed process left behind is
+removed by the next one.
 """
 
 from __future__ import annotations
@@ -133,15 +134,21 @@ def cpu_usage_ns(where: Hierarchies, path: str = "") -> int:
 
 @dataclass(slots=True)
 class ScratchTree:
-    """The groups of one tree, by the path below its top."""
+    """The groups of one process. made: their paths, in the order of making."""
 
     where: Hierarchies
     name: str
     made: list[str] = field(default_factory=list)
 
     def group(self, path: str = "") -> Group:
-        """The group at that path, made with its parents when it is not there."""
-        whole = f"{self.name}/{path}" if path else self.name
+        """The group at that path below the top, made with its parents when it is not there."""
+        return self._group(f"{self.name}/{path}" if path else self.name)
+
+    def beside(self, name: str) -> Group:
+        """The top-level group `<top>-<name>`."""
+        return self._group(f"{self.name}-{name}")
+
+    def _group(self, whole: str) -> Group:
         names = whole.split("/")
         for depth in range(1, len(names) + 1):
             self._make("/".join(names[:depth]))
@@ -168,9 +175,10 @@ class ScratchTree:
             (self.where.roots["cpu"] / parent / "cgroup.subtree_control").write_text(wanted)
 
     def remove(self) -> None:
-        """Kill what runs in the tree and remove it everywhere. Raises LoadError when something stays."""
-        for root in self.where.distinct:
-            remove_tree(root / self.name)
+        """Kill what runs in the groups and remove them everywhere. Raises LoadError when something stays."""
+        for top in dict.fromkeys(path.partition("/")[0] for path in self.made):
+            for root in self.where.distinct:
+                remove_tree(root / top)
         self.made.clear()
 
 
@@ -194,10 +202,10 @@ def scratch_tree(prefix: str, where: Hierarchies | None = None) -> Iterator[Scra
 
 
 def remove_left_behind(where: Hierarchies, prefix: str) -> None:
-    """Remove trees `<prefix>-<pid>` whose maker is gone: it was killed before it could clean up."""
+    """Remove groups `<prefix>-<pid>...` whose maker is gone: it was killed before it could clean up."""
     for root in where.distinct:
         for directory in root.glob(f"{prefix}-*"):
-            found = re.fullmatch(rf"{re.escape(prefix)}-(\d+)", directory.name)
+            found = re.fullmatch(rf"{re.escape(prefix)}-(\d+)(-.*)?", directory.name)
             if found and not Path(f"/proc/{found[1]}").exists():
                 with suppress(LoadError, OSError):
                     remove_tree(directory)
