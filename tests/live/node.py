@@ -10,27 +10,31 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from koordlet.cli.client import AgentError, ask_ok
+from koordlet.load.batch import Surge
+from koordlet.load.child import Child, before_exec, soon_ns, start
 
 BASE = Path("/sys/fs/cgroup")
 V2 = (BASE / "cgroup.controllers").exists()
 CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory")
 CPUS = os.cpu_count() or 1
 
-SPIN = (
-    "import sys, time\n"
-    "duty, end = float(sys.argv[1]), time.monotonic() + float(sys.argv[2])\n"
-    "while (t := time.monotonic()) < end:\n"
-    "    while time.monotonic() - t < 0.02 * duty: pass\n"
-    "    time.sleep(0.02 * (1 - duty))\n"
+SETTINGS = re.compile(
+    r"cpu\.(shares|weight|cfs_\w+|max|max\.burst|idle|uclamp\.\w+)|cpuset\..+"
+    r"|memory\.(min|low|high|max|limit_in_bytes|oom\.group)"
 )
 
 
@@ -52,7 +56,7 @@ class Node:
     def __init__(self, name: str) -> None:
         self.root = f"koordlet-test-{os.getpid()}-{name}"
         self.pods: dict[str, dict[str, Any]] = {}
-        self.load: list[subprocess.Popen[bytes]] = []
+        self.load: list[Child | subprocess.Popen[bytes]] = []
         self.tmp = Path(tempfile.mkdtemp(prefix="koordlet-live-"))
         for part in ("", "kubepods", "kubepods/burstable", "kubepods/besteffort"):
             self.mkdir(f"{self.root}/{part}".rstrip("/"))
@@ -95,11 +99,25 @@ class Node:
         }.get(file, file)
         return BASE / target / name
 
+    def name(self, target: str, file: str) -> str:
+        """Key of a v1 file name in `knobs`."""
+        return str(self.path(target, file))
+
     def read(self, target: str, file: str) -> str:
         return self.path(target, file).read_text().strip()
 
     def raw(self, target: str, file: str) -> bytes:
         return self.path(target, file).read_bytes()
+
+    def knobs(self) -> dict[str, bytes]:
+        """Raw bytes of every writable setting of every scratch cgroup, by path: what a node agent could change."""
+        found = {}
+        for target in self._all():
+            for controller in ("",) if V2 else CONTROLLERS:
+                for path in (BASE / controller / target).iterdir():
+                    if SETTINGS.fullmatch(path.name) and path.stat().st_mode & 0o200:
+                        found[str(path)] = path.read_bytes()
+        return found
 
     def write(self, target: str, file: str, text: str) -> None:
         if V2 and file == "cpu.shares":
@@ -112,6 +130,11 @@ class Node:
         """Quota in us per 100 ms, -1 unlimited."""
         word = self.read(target, "cpu.cfs_quota_us").split()[0]
         return -1 if word == "max" else int(word)
+
+    def used_s(self, target: str) -> float:
+        """CPU time by the kernel's own counter."""
+        text = self.read(target, "cpuacct.usage")
+        return int(text.split()[1]) / 1e6 if V2 else int(text) / 1e9
 
     def cpuset(self, target: str) -> str:
         text = self.read(target, "cpuset.cpus")
@@ -165,18 +188,40 @@ class Node:
 
     # -- load --
 
-    def spin(self, target: str, duty: float = 1.0, seconds: float = 60.0) -> subprocess.Popen[bytes]:
-        """One bounded spinner in that cgroup."""
-        process = subprocess.Popen([sys.executable, "-I", "-c", SPIN, str(duty), str(seconds)])
-        for controller in ("",) if V2 else CONTROLLERS:
-            (BASE / controller / target / "cgroup.procs").write_text(str(process.pid))
+    def prepare(self, target: str, duty: float = 1.0, seconds: float = 60.0, threads: int = 1) -> Child:
+        """Spinning threads of one process in that cgroup; they wait for `go`. Bounded in time."""
+        child = start(Surge(threads, round(duty * 1000), seconds), self.procs(target))
+        self.load.append(child)
+        return child
+
+    def spin(self, target: str, duty: float = 1.0, seconds: float = 60.0, threads: int = 1) -> Child:
+        """As `prepare`, spinning already."""
+        child = self.prepare(target, duty, seconds, threads)
+        child.go(soon_ns(0))
+        return child
+
+    def run_in(self, target: str, script: str, *args: str) -> subprocess.Popen[bytes]:
+        """A Python script in that cgroup from its first instruction on; ended with the load."""
+        process = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", script, *args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            preexec_fn=before_exec(self.procs(target)),
+        )
         self.load.append(process)
         return process
 
+    def procs(self, target: str) -> tuple[Path, ...]:
+        """What a process must write itself into to be a member everywhere."""
+        return tuple(BASE / controller / target / "cgroup.procs" for controller in (("",) if V2 else CONTROLLERS))
+
     def stop_load(self) -> None:
-        for process in self.load:
-            process.kill()
-            process.wait()
+        for load in self.load:
+            if isinstance(load, Child):
+                load.close()
+            else:
+                load.kill()
+                load.communicate()
         self.load.clear()
 
     # -- the agent --
@@ -220,7 +265,8 @@ class Agent:
 
     def __init__(self, node: Node, args: tuple[str, ...], pods: bool) -> None:
         self.node = node
-        self.log = (node.tmp / "agent.log").open("ab")
+        self.log_path = Path(tempfile.mkstemp(prefix="agent-", suffix=".log", dir=node.tmp)[1])
+        self.log = self.log_path.open("wb")
         own = [
             *(f"--state-dir={node.tmp}/state", f"--run-dir={node.tmp}/run", f"-audit-log-dir={node.tmp}/audit"),
             *(f"--cgroup-root=/{node.root}", "-addr=127.0.0.1:0"),
@@ -235,8 +281,9 @@ class Agent:
         )
 
     def wait_ready(self) -> None:
-        until("the agent is ready", lambda: self.dead() or self.socket.exists(), 60)
-        if self.process.poll() is not None:
+        """Until its first tick is done."""
+        until("the agent is ready", lambda: self.dead() or "] ready" in self.text(), 120)
+        if self.dead():
             raise AssertionError(f"the agent ended with {self.process.returncode}:\n{self.text()}")
 
     def dead(self) -> bool:
@@ -247,12 +294,29 @@ class Agent:
         return self.node.tmp / "run/koordlet.sock"
 
     def text(self) -> str:
-        return (self.node.tmp / "agent.log").read_text(errors="replace")[-6000:]
+        return self.log_path.read_text(errors="replace")[-6000:]
+
+    def ask(self, path: str) -> Any:
+        """The status socket's answer."""
+        return ask_ok(str(self.socket), path)
+
+    def skip_if_busy(self) -> None:
+        """Skips the test when other work leaves less than half of the node: then nothing can be lent."""
+        usage, node = (self.ask("/v1/top")[part] for part in ("usage", "node"))
+        system = usage["system_mcpu"]
+        if system is not None and system["value"] > node["capacity_mcpu"] / 2:
+            pytest.skip(f"the machine is busy: others use {system['value']} of {node['capacity_mcpu']} milli-CPU")
+
+    def explain(self) -> str:
+        """What it thinks about the best-effort side, for messages."""
+        with contextlib.suppress(AgentError):
+            return json.dumps(self.ask("/v1/top")["be_roots"], indent=1)
+        return self.text()
 
     def stop(self) -> int:
         """Clean stop; the exit code."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(30)
+        return self.process.wait(60)
 
     def kill(self) -> None:
         if self.process.poll() is None:
@@ -260,20 +324,16 @@ class Agent:
         self.process.wait()
         self.log.close()
 
-    def command(self, *args: str) -> subprocess.CompletedProcess[str]:
-        """Another koordlet command against this agent's folders."""
-        return koordlet(*args)
-
 
 def koordlet(*args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", "koordlet", *args], capture_output=True, text=True, timeout=120)
 
 
-def until(what: str, met: Any, seconds: float) -> float:
-    """Wait for a condition on real kernel files; the time it took. Bounded, and says what did not come."""
+def until(what: str, met: Callable[[], Any], seconds: float, more: Callable[[], str] = str) -> float:
+    """Wait for a condition on real kernel files; the time it took. Bounded, and says what did not come, and `more`."""
     begun = time.monotonic()
     while not met():
         if time.monotonic() - begun > seconds:
-            raise AssertionError(f"after {seconds:.0f} s still not: {what}")
+            raise AssertionError(f"after {seconds:.0f} s still not: {what}\n{more()}")
         time.sleep(0.005)
     return time.monotonic() - begun
