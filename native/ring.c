@@ -1,5 +1,6 @@
 /* Rings of samples in native memory; see ring.h. */
 #include "ring.h"
+#include "slab.h"
 
 #include <errno.h>
 #include <math.h>
@@ -12,9 +13,8 @@
 static const int64_t max_span_ms = INT64_C(1) << 31;
 
 struct series {
-    double *values; /* NULL: the slot is free */
-    uint32_t *ms;
-    uint32_t capacity, first, used;
+    struct kl_lane lane; /* without a slab: the slot is free */
+    uint32_t first, used;
     int64_t latest_ms;
 };
 
@@ -22,6 +22,7 @@ struct kl_rings {
     pthread_mutex_t mutex;
     struct series *series;
     int count;
+    struct kl_slab *slabs;
     double *scratch; /* as long as the longest series; for percentiles */
     uint32_t scratch_length;
 };
@@ -40,8 +41,7 @@ void kl_rings_free(struct kl_rings *rings)
 {
     if (!rings)
         return;
-    for (int i = 0; i < rings->count; i++)
-        free(rings->series[i].values);
+    kl_slabs_free(&rings->slabs);
     free(rings->series);
     free(rings->scratch);
     pthread_mutex_destroy(&rings->mutex);
@@ -60,7 +60,7 @@ void kl_rings_unlock(struct kl_rings *rings)
 
 static struct series *find(struct kl_rings *rings, int series)
 {
-    if (series < 0 || series >= rings->count || !rings->series[series].values)
+    if (series < 0 || series >= rings->count || !rings->series[series].lane.slab)
         return NULL;
     return &rings->series[series];
 }
@@ -68,7 +68,7 @@ static struct series *find(struct kl_rings *rings, int series)
 static int free_slot(struct kl_rings *rings)
 {
     for (int i = 0; i < rings->count; i++)
-        if (!rings->series[i].values)
+        if (!rings->series[i].lane.slab)
             return i;
     int count = rings->count ? rings->count * 2 : 16;
     struct series *grown = realloc(rings->series, (size_t)count * sizeof *grown);
@@ -93,16 +93,11 @@ static int open_locked(struct kl_rings *rings, uint32_t capacity)
     int slot = free_slot(rings);
     if (slot < 0)
         return slot;
-    /* One block, values first for their alignment. */
-    double *values = malloc(capacity * (sizeof(double) + sizeof(uint32_t)));
-    if (!values)
-        return -ENOMEM;
-    rings->series[slot] = (struct series){
-        .values = values,
-        .ms = (uint32_t *)(values + capacity),
-        .capacity = capacity,
-        .latest_ms = INT64_MIN,
-    };
+    struct series series = {.latest_ms = INT64_MIN};
+    int error = kl_lane_take(&rings->slabs, capacity, &series.lane);
+    if (error)
+        return error;
+    rings->series[slot] = series;
     return slot;
 }
 
@@ -122,7 +117,7 @@ int kl_rings_close(struct kl_rings *rings, int series)
     kl_rings_lock(rings);
     struct series *s = find(rings, series);
     if (s) {
-        free(s->values);
+        kl_lane_give_back(&rings->slabs, s->lane);
         *s = (struct series){0};
         result = 0;
     }
@@ -130,21 +125,21 @@ int kl_rings_close(struct kl_rings *rings, int series)
     return result;
 }
 
-static uint32_t slot_of(const struct series *s, uint32_t index)
+/* Row of the index-th sample, 0 the oldest. */
+static uint32_t row_of(const struct series *s, uint32_t index)
 {
-    uint32_t slot = s->first + index;
-    return slot < s->capacity ? slot : slot - s->capacity;
+    uint32_t row = s->first + index;
+    return row < s->lane.slab->capacity ? row : row - s->lane.slab->capacity;
 }
 
-/* Time of the index-th sample, 0 the oldest. */
 static int64_t time_of(const struct series *s, uint32_t index)
 {
-    return s->latest_ms - (int64_t)((uint32_t)s->latest_ms - s->ms[slot_of(s, index)]);
+    return s->latest_ms - (int64_t)((uint32_t)s->latest_ms - *kl_lane_ms(s->lane, row_of(s, index)));
 }
 
 static void drop_oldest(struct series *s)
 {
-    s->first = slot_of(s, 1);
+    s->first = row_of(s, 1);
     s->used--;
 }
 
@@ -153,13 +148,13 @@ int kl_rings_push_locked(struct kl_rings *rings, int series, int64_t at_ms, doub
     struct series *s = find(rings, series);
     if (!s || !isfinite(value) || (s->used && at_ms <= s->latest_ms))
         return -EINVAL;
-    if (s->used == s->capacity)
+    if (s->used == s->lane.slab->capacity)
         drop_oldest(s);
     while (s->used && at_ms - time_of(s, 0) > max_span_ms)
         drop_oldest(s);
-    uint32_t slot = slot_of(s, s->used++);
-    s->values[slot] = value;
-    s->ms[slot] = (uint32_t)at_ms;
+    uint32_t row = row_of(s, s->used++);
+    *kl_lane_value(s->lane, row) = value;
+    *kl_lane_ms(s->lane, row) = (uint32_t)at_ms;
     s->latest_ms = at_ms;
     return 0;
 }
@@ -233,7 +228,7 @@ static void aggregate_locked(const struct kl_rings *rings, const struct series *
             continue;
         if (at_ms > to_ms)
             break;
-        double value = s->values[slot_of(s, index)];
+        double value = *kl_lane_value(s->lane, row_of(s, index));
         if (out->count == 0) {
             out->first_ms = at_ms;
             out->min = out->max = value;

@@ -17,7 +17,7 @@ struct kl_rings *kl_rings_new(void);
 
 void kl_rings_free(struct kl_rings *rings);
 
-/* A new empty series, or -errno. Takes 12 bytes per sample of capacity. Numbers of closed series are reused. */
+/* A new empty series, or -errno. Takes 12 bytes per sample, as it fills. Numbers of closed series are reused. */
 int kl_rings_open(struct kl_rings *rings, uint32_t capacity);
 
 int kl_rings_close(struct kl_rings *rings, int series);

@@ -149,3 +149,24 @@ def test_rings_say_what_their_twin_says(
         expected = ring.aggregate(*window)
         found = aggregate(rings, series, *window)
         assert found == (expected and pytest.approx(expected, rel=1e-9, abs=1e-6))
+
+
+@given(st.lists(st.tuples(st.sampled_from(["open", "close", "push"]), st.integers(0, 99)), min_size=60, max_size=200))
+def test_many_series_side_by_side_keep_apart(actions: list[tuple[str, int]]) -> None:
+    rings = new_rings()
+    rows: dict[int, twin.Ring] = {}
+    for at_ms, (action, which) in enumerate(actions):
+        if action == "open" or not rows:
+            capacity = 3 + which % 2
+            rows[lib.kl_rings_open(rings, capacity)] = twin.Ring(capacity)
+            continue
+        series = sorted(rows)[which % len(rows)]
+        if action == "close":
+            assert lib.kl_rings_close(rings, series) == 0
+            del rows[series]
+        else:
+            assert lib.kl_rings_push(rings, series, at_ms, which) == 0
+            rows[series].push(at_ms, which)
+    for series, row in rows.items():
+        expected = row.aggregate(-EVER, EVER)
+        assert aggregate(rings, series) == (expected and pytest.approx(expected))
