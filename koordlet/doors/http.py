@@ -27,6 +27,8 @@ log = structlog.get_logger(__name__)
 Page = Callable[[Mapping[str, str], str], Reply]
 
 MAX_CONNECTIONS: Final = 16
+IDLE_WAKE_S: Final = 3600.0
+"""socketserver would look twice a second whether it shall end; `close` wakes it instead."""
 SOCKET_MODE: Final = 0o660
 
 
@@ -71,11 +73,13 @@ class HttpDoor:
             self._servers.clear()
             raise
         for server in self._servers:
-            threading.Thread(target=server.serve_forever, name=f"door-{server.label}", daemon=True).start()
+            name = f"door-{server.label}"
+            threading.Thread(target=server.serve_forever, args=(IDLE_WAKE_S,), name=name, daemon=True).start()
 
     def close(self) -> None:
         """Stop answering; requests under way end with their own time limits. May be called twice."""
         for server in self._servers:
+            _wake(server.socket)
             server.shutdown()
             server.server_close()
         self._servers.clear()
@@ -163,10 +167,10 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
             log.exception("door.connection_failed", door=self.label)
 
 
-def _wake(connection: socket.socket) -> None:
-    """Ends the other thread's wait for bytes."""
+def _wake(waited_on: socket.socket) -> None:
+    """Ends another thread's wait for bytes, or for connections."""
     with suppress(OSError):
-        connection.shutdown(socket.SHUT_RDWR)
+        waited_on.shutdown(socket.SHUT_RDWR)
 
 
 def _open_tcp(addr: str, pages: Mapping[str, Page]) -> _Server:
