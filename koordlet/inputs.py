@@ -29,7 +29,7 @@ from koordlet.model.slo import SuppressPolicy
 from koordlet.model.support import Support
 from koordlet.model.topology import Topology
 from koordlet.model.view import BeRoot, NodeInfo, Policy
-from koordlet.sense.betree import BeTree, RootReader
+from koordlet.sense.betree import BeTree, Levels, RootReader
 from koordlet.sense.childquota import ChildQuotas
 from koordlet.sources.beroots import be_roots
 from koordlet.sources.kubelet import PodsSource
@@ -238,17 +238,21 @@ class BeInput:
         return self._roots
 
     def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot:
-        below = self._writes_below()
-        levels = self._tree.levels(path) if below else ((path,),)
-        root = self._reader.read(path, tree, levels, self._request(path, pods))
-        if not below:
-            return root
-        if path not in self._quotas:
-            self._quotas[path] = ChildQuotas(self._host)
-        return replace(root, child_quotas=self._quotas[path].read(levels))
-
-    def refresh(self, now_s: float) -> None:
+        levels: Levels = ((path,),)
+        quotas: tuple[tuple[str, int], ...] = ()
         if self._writes_below():
+            levels = self._tree.levels(path)
+            if path not in self._quotas:
+                self._quotas[path] = ChildQuotas(self._host)
+            quotas = self._quotas[path].read(levels)
+        return self._reader.read(path, tree, levels, self._request(path, pods), quotas)
+
+    def refresh(self, now_s: float, *, anew: bool) -> None:
+        if anew:
+            self._tree.invalidate()
+            for quotas in self._quotas.values():
+                quotas.forget()
+        elif self._writes_below():
             self._tree.refresh(now_s)
 
     def _writes_below(self) -> bool:

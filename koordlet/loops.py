@@ -26,6 +26,8 @@ from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy, Rea
 log = structlog.get_logger(__name__)
 
 NOTE_EVERY_S = 60.0
+SOURCES_EVERY_S = 10.0
+"""The sentinel's descriptors may have gone stale: a cgroup was made anew under the same path."""
 
 
 class Source(Protocol):
@@ -36,16 +38,20 @@ class Source(Protocol):
 
 class Sense(Protocol):
     def sync(self, pods: PodSet, host_apps: tuple[HostApp, ...], be_roots: tuple[str, ...]) -> None: ...
-    def sample(self, now_s: float) -> Usage: ...
+    def sample(
+        self, now_s: float, surge_mcpu: Reading | None = None, ls_pressure_permyriad: Reading | None = None
+    ) -> Usage:
+        """One pass; what the sentinel saw is handed through."""
+
     def workloads(self) -> Iterable[WorkloadUsage]: ...
 
 
 class BeView(Protocol):
-    """Best-effort subtrees: their directories and what their root's knobs say now."""
+    """Best-effort subtrees: their directories and what their root's knobs say now. anew: doubt what is known."""
 
     def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]: ...
     def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot: ...
-    def refresh(self, now_s: float) -> None: ...
+    def refresh(self, now_s: float, *, anew: bool) -> None: ...
 
 
 class Watch(Protocol):
@@ -104,11 +110,15 @@ class Engine:
         self._outcomes: dict[str, Outcome[Any]] = {}
         self._due: dict[str, float] = {}
         self._pods = PodSet()
+        self._revisions: tuple[int, ...] = ()
+        self._merged: tuple[Pod, ...] = ()
         self._seen: tuple[object, ...] = ()
+        self._sources_due_s = 0.0
         self._view: NodeView | None = None
         self._notes: dict[str, float] = {}
         self._errors: dict[str, str] = {}
-        self._roots: tuple[tuple[str, Tree], ...] = ()
+        # A refused write may be due to a group below a BE root that we do not know yet (EBUSY, EINVAL on v1).
+        self._doubt = False
 
     def tick(self, now_s: float) -> Snapshot:
         """One full round. A failing strategy keeps its previous decisions; the others' tick goes on."""
@@ -121,12 +131,13 @@ class Engine:
             if now_s + 0.5 * self.parts.interval_s >= self._due.get(strategy.name, now_s):
                 self._due[strategy.name] = now_s + interval
                 self._decide(strategy, view, policy, now_s)
-        report = self.parts.act.apply(self._wanted(), now_s)
-        self._set_plan()
-        self.stats = replace(
-            self.stats,
+        report = self._apply(now_s)
+        self._doubt = report.failed > 0
+        self.stats = TickStats(
             ticks=self.stats.ticks + 1,
+            overruns=self.stats.overruns,
             last_ms=(time.perf_counter() - started) * 1e3,
+            surges=self.stats.surges,
             strategy_errors=dict(self._errors),
         )
         return self._publish(view, report)
@@ -144,8 +155,8 @@ class Engine:
             outcome = self._outcomes.get(strategy.name)
             if outcome is not None and outcome.plan is not None:
                 self._decide(strategy, view, policy, now_s)
-        report = self.parts.act.apply(self._wanted(), now_s)
-        self._set_plan()
+        report = self._apply(now_s)
+        self._doubt |= report.failed > 0
         self.stats = replace(self.stats, surges=self.stats.surges + 1)
         return self._publish(view, report)
 
@@ -156,25 +167,20 @@ class Engine:
 
     def _look(self, now_s: float) -> NodeView:
         parts = self.parts
-        pods = self._poll(now_s)
+        self._pods = pods = self._poll(now_s)
         policy = parts.policy(now_s)
         apps = policy.slo.host_apps if policy.slo else ()
-        if pods is not self._pods or not self._seen:
-            self._pods = pods
         roots = parts.be.roots(pods, now_s)
         if (seen := (pods.revision, apps, roots)) != self._seen:
-            self._seen = seen
-            self._roots = roots
-            paths = tuple(path for path, _ in roots)
-            parts.sense.sync(pods, apps, paths)
-            if parts.watch is not None:
-                for path in parts.watch.set_sources(paths, parts.ls_groups(pods)):
-                    self._note(f"sentinel: no counter to watch in {path}", now_s)
-        parts.be.refresh(now_s)
-        usage = parts.sense.sample(now_s)
-        if parts.watch is not None:
-            nonbe, pressure = parts.watch.surge()
-            usage = replace(usage, surge_mcpu=nonbe, ls_pressure_permyriad=pressure)
+            self._seen, self._sources_due_s = seen, now_s
+            parts.sense.sync(pods, apps, tuple(path for path, _ in roots))
+        if parts.watch is not None and now_s >= self._sources_due_s:
+            self._sources_due_s = now_s + SOURCES_EVERY_S
+            for path in parts.watch.set_sources(tuple(path for path, _ in roots), parts.ls_groups(pods)):
+                self._note(f"sentinel: no counter to watch in {path}", now_s)
+        parts.be.refresh(now_s, anew=self._doubt)
+        nonbe, pressure = (None, None) if parts.watch is None else parts.watch.surge()
+        usage = parts.sense.sample(now_s, nonbe, pressure)
         self._view = NodeView(
             now_s=now_s,
             interval_s=parts.interval_s,
@@ -188,23 +194,18 @@ class Engine:
         return self._view
 
     def _poll(self, now_s: float) -> PodSet:
+        """One set of all sources, as old as its oldest answer; of pods with the same UID the first source's."""
         answers = [source.poll(now_s) for source in self.parts.sources]
         if not answers:
             return PodSet(at_s=now_s)  # nobody is asked: no workload is a valid state, and known now
         if len(answers) == 1:
             return answers[0]
-        revision = sum(answer.revision for answer in answers)
-        if revision == self._pods.revision and all(a.at_s == b for a, b in zip(answers, self._ages, strict=True)):
-            return self._pods
-        self._ages = tuple(answer.at_s for answer in answers)
-        merged: dict[str, Pod] = {}
-        for answer in answers:
-            for pod in answer.pods:
-                merged.setdefault(pod.uid, pod)
+        revisions = tuple(answer.revision for answer in answers)
+        if revisions != self._revisions:
+            self._revisions = revisions
+            self._merged = tuple({pod.uid: pod for answer in reversed(answers) for pod in answer.pods}.values())
         ages = [answer.at_s for answer in answers if answer.at_s is not None]
-        return PodSet(tuple(merged.values()), revision, min(ages, default=None))
-
-    _ages: tuple[float | None, ...] = ()
+        return PodSet(self._merged, sum(revisions), min(ages, default=None))
 
     def _decide(self, strategy: AnyStrategy, view: NodeView, policy: Policy, now_s: float) -> None:
         try:
@@ -221,8 +222,10 @@ class Engine:
         for note in outcome.notes:
             self._note(f"{strategy.name}: {note}", now_s)
 
-    def _wanted(self) -> dict[str, tuple[Decision, ...]]:
-        return {name: outcome.decisions for name, outcome in self._outcomes.items()}
+    def _apply(self, now_s: float) -> ApplyReport:
+        report = self.parts.act.apply({name: o.decisions for name, o in self._outcomes.items()}, now_s)
+        self._set_plan()
+        return report
 
     def _set_plan(self) -> None:
         if self.parts.watch is None:

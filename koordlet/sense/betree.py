@@ -1,12 +1,16 @@
 """What stands below the best-effort roots (`BeTree`) and what the roots' own knobs say now (`RootReader`).
 
-Both are asked every tick. A root is listed every time, so a new pod is seen at once; of the pods' directories a tenth
-is listed per tick. On v1 the cpuset hierarchy is the one listed: its levels are what the cpuset policy must order.
+Both are asked every tick. A root is looked at every time, so a new pod is seen at once; of the pods' directories a
+tenth per tick. A look is a stat: kernfs counts the sub-directories in the number of links, so a directory is listed
+only when there are more or fewer than known, and at every third look all the same (one may have taken another's place).
+Where links do not count (btrfs) every look lists. On v1 the cpuset hierarchy is the one listed: its levels are what
+the cpuset policy must order.
 """
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -25,6 +29,7 @@ log = structlog.get_logger(__name__)
 
 Levels = tuple[tuple[str, ...], ...]
 _ROTATION: Final = 10
+_LISTED_EVERY: Final = 3
 _KNOBS: Final = (Knob.CPU_QUOTA, Knob.CPUSET, Knob.CPU_SHARES, Knob.CPU_IDLE)
 
 
@@ -32,11 +37,11 @@ class BeTree:
     """Existing directories of each root at depth 0, 1 and 2, sorted, as paths relative to the hierarchy's root."""
 
     def __init__(self, host: Host) -> None:
-        self._host = host
+        self._top = os.fspath(host.dir("cpuset", ""))
         self._roots: dict[str, dict[str, tuple[str, ...]] | None] = {}
         self._levels: dict[str, Levels] = {}
         self._queue: list[tuple[str, str]] = []
-        self._batch = 0
+        self._batch = self._rounds = 0
 
     def levels(self, root: str) -> Levels:
         """(root,), pods, containers; empty while the root does not exist. The first question lists all of it."""
@@ -49,14 +54,16 @@ class BeTree:
         return self._levels[root]
 
     def refresh(self, now_s: float) -> None:
-        """Lists every root and a tenth of the directories below them again."""
-        for root in self._roots:
-            self._list_root(root)
+        """Looks at every root and at a tenth of the directories below them again."""
+        for root, pods in self._roots.items():
+            if pods is None or not self._as_many(root, len(pods)):
+                self._list_root(root)
         if not self._queue:
             self._queue = [(root, path) for root, pods in self._roots.items() for path in pods or ()]
             self._batch = -(-len(self._queue) // _ROTATION)
+            self._rounds += 1
         for _ in range(min(self._batch, len(self._queue))):
-            self._list_pod(*self._queue.pop())
+            self._look_at_pod(*self._queue.pop())
 
     def invalidate(self) -> None:
         """Forgets everything: the next question lists anew."""
@@ -72,27 +79,36 @@ class BeTree:
 
     def _list_root(self, root: str) -> None:
         before, found = self._roots[root], self._list(root)
-        if found is None:
-            after = None
-        else:
-            after = {path: before[path] if before and path in before else self._list(path) or () for path in found}
-        if after != before:
-            self._roots[root] = after
-            self._levels.pop(root, None)
+        if found == (None if before is None else tuple(before)):
+            return
+        known = before or {}
+        after = {path: known[path] if path in known else self._list(path) or () for path in found or ()}
+        self._roots[root] = None if found is None else after
+        self._levels.pop(root, None)
 
-    def _list_pod(self, root: str, path: str) -> None:
+    def _look_at_pod(self, root: str, path: str) -> None:
         pods = self._roots.get(root)
         if pods is None or path not in pods:
             return
-        found = self._list(path) or ()
-        if found != pods[path]:
+        if self._rounds % _LISTED_EVERY and self._as_many(path, len(pods[path])):
+            return
+        found = self._list(path)
+        if found is None:  # as many pods as before, but not the same
+            self._list_root(root)
+        elif found != pods[path]:
             pods[path] = found
             self._levels.pop(root, None)
+
+    def _as_many(self, path: str, known: int) -> bool:
+        try:
+            return os.stat(f"{self._top}/{path}").st_nlink == known + 2
+        except OSError:
+            return False
 
     def _list(self, path: str) -> tuple[str, ...] | None:
         """Sorted sub-directories; None when the directory is gone or unreadable."""
         try:
-            with os.scandir(self._host.dir("cpuset", path)) as entries:
+            with os.scandir(f"{self._top}/{path}") as entries:
                 return tuple(sorted(f"{path}/{e.name}" for e in entries if e.is_dir(follow_symlinks=False)))
         except OSError:
             return None
@@ -109,31 +125,37 @@ class RootReader:
         self._host = host
         self._files: dict[str, dict[Knob | None, KeptFile]] = {}
         self._parsed: dict[Path, tuple[str, int | CpuSet | None]] = {}
+        self._last: dict[str, tuple[tuple[object, ...], BeRoot]] = {}
 
-    def read(self, path: str, tree: Tree, levels: Levels = (), request_mcpu: int = 0) -> BeRoot:
-        """What the kernel says now; a value is None where its file is absent or makes no sense (logged)."""
+    def read(
+        self,
+        path: str,
+        tree: Tree,
+        levels: Levels = (),
+        request_mcpu: int = 0,
+        child_quotas: tuple[tuple[str, int], ...] = (),
+    ) -> BeRoot:
+        """What the kernel says now; a value is None where its file is absent or makes no sense (logged).
+
+        The same object while nothing changed.
+        """
         files = self._files.get(path)
         if files is None:
             files = self._files[path] = self._open(path)
-        texts = {knob: file.read() for knob, file in files.items()}
-        values = {knob: self._parse(files[knob], knob, texts.get(knob)) for knob in _KNOBS if knob in files}
-        quota, shares, idle = (values.get(knob) for knob in (Knob.CPU_QUOTA, Knob.CPU_SHARES, Knob.CPU_IDLE))
-        cpuset = values.get(Knob.CPUSET)
-        return BeRoot(
-            path=path,
-            tree=tree,
-            levels=levels,
-            request_mcpu=request_mcpu,
-            quota_us=quota if isinstance(quota, int) else None,
-            period_us=self._period_us(texts),
-            cpuset=cpuset if isinstance(cpuset, CpuSet) else None,
-            shares=shares if isinstance(shares, int) else None,
-            idle=idle if isinstance(idle, int) else None,
-        )
+        contents = [file.read() for file in files.values()]
+        said = (contents, tree, levels, request_mcpu, child_quotas)
+        last = self._last.get(path)
+        if last is None or last[0] != said:
+            texts = [None if content is None else content.decode("ascii", "replace").strip() for content in contents]
+            root = self._made(path, tree, dict(zip(files, texts, strict=True)))
+            root = replace(root, levels=levels, request_mcpu=request_mcpu, child_quotas=child_quotas)
+            last = self._last[path] = (said, root)
+        return last[1]
 
     def keep(self, roots: tuple[str, ...]) -> None:
         """Closes the descriptors of other roots."""
         for path in self._files.keys() - set(roots):
+            self._last.pop(path, None)
             for file in self._files.pop(path).values():
                 file.close()
                 self._parsed.pop(file.path, None)
@@ -152,8 +174,23 @@ class RootReader:
             files[None] = KeptFile(self._host.dir("cpu", path) / "cpu.cfs_period_us")
         return files
 
+    def _made(self, path: str, tree: Tree, texts: dict[Knob | None, str | None]) -> BeRoot:
+        files = self._files[path]
+        values = {knob: self._parse(files[knob], knob, texts.get(knob)) for knob in _KNOBS if knob in files}
+        quota, shares, idle = (values.get(knob) for knob in (Knob.CPU_QUOTA, Knob.CPU_SHARES, Knob.CPU_IDLE))
+        cpuset = values.get(Knob.CPUSET)
+        return BeRoot(
+            path=path,
+            tree=tree,
+            quota_us=quota if isinstance(quota, int) else None,
+            period_us=self._period_us(texts),
+            cpuset=cpuset if isinstance(cpuset, CpuSet) else None,
+            shares=shares if isinstance(shares, int) else None,
+            idle=idle if isinstance(idle, int) else None,
+        )
+
     def _parse(self, file: KeptFile, knob: Knob, text: str | None) -> int | CpuSet | None:
-        """Value of the text; kept, because it is nearly always the text of the tick before."""
+        """Value of the text; kept, so that a senseless one is said once and not whenever another file changes."""
         if text is None:
             return None
         known = self._parsed.get(file.path)

@@ -22,14 +22,14 @@ class KeptFile:
                 return -1
         return self._fd
 
-    def read(self) -> str | None:
-        """Stripped content of a small file, None while it is not there or unreadable."""
+    def read(self) -> bytes | None:
+        """Content of a small file, None while it is not there or unreadable."""
         for _ in range(2):
             fd = self.fd()
             if fd < 0:
                 return None
             try:
-                return os.pread(fd, 4096, 0).decode("ascii", "replace").strip()
+                return os.pread(fd, 4096, 0)
             except OSError:
                 self.close()
         return None

@@ -37,7 +37,7 @@ class Rings(Protocol):
     def handle(self) -> CData: ...
     def open(self, kind: str, ident: str, metric: str) -> int: ...
     def close(self, kind: str, ident: str) -> None: ...
-    def push(self, kind: str, ident: str, metric: str, at_s: float, value: float) -> None: ...
+    def push(self, series: int, at_s: float, value: float) -> None: ...
 
 
 class Rows:
@@ -49,7 +49,8 @@ class Rows:
             raise MemoryError("no memory for the table of cgroups")
         self.table: CData = ffi.gc(made, lib.kl_table_free)
         self.lost = 0
-        self._host = host
+        # Joined as bytes: for a thousand rows at the start, Path would take longer than the kernel.
+        self._tops = [os.fsencode(host.dir(subsystem, "")) for subsystem in ("cpuacct", "cpu", "memory")]
         self._rings = rings
         self._targets: dict[Key, Target] = {}
         self._rows: dict[Key, int] = {}
@@ -131,18 +132,20 @@ class Rows:
 
     def _inode(self, target: Target) -> int | None:
         try:
-            return os.stat(self._host.dir("cpuacct", target.cgroup)).st_ino
+            return os.stat(self._dirs(target)[0]).st_ino
         except OSError:
             return None
+
+    def _dirs(self, target: Target) -> list[bytes]:
+        """Of the CPU counter, cpu and memory."""
+        name = os.fsencode(target.cgroup)
+        return [b"%s/%s" % (top, name) for top in self._tops]
 
     def _add(self, target: Target) -> bool:
         inode = self._inode(target)
         if inode is None:
             return False
-        paths = [
-            ffi.new("char[]", os.fsencode(self._host.dir(subsystem, target.cgroup)))
-            for subsystem in ("cpuacct", "cpu", "memory")
-        ]
+        paths = [ffi.new("char[]", path) for path in self._dirs(target)]
         spec = ffi.new("struct kl_row_spec *")
         spec.usage_dir, spec.cpu_dir, spec.memory_dir = paths
         spec.kind, spec.be = target.kind, target.be

@@ -31,6 +31,11 @@ MAX_CPU_AGE_S: Final = 10.0
 """An older node reading gives no system usage (the reference's collect-sys-metric-outdated-interval)."""
 MAX_MEMORY_AGE_S: Final = 15.0
 """memory.stat comes round every 10 passes; one late tick may be added."""
+_NODE_SERIES: Final = (
+    *(("node", "cpu"), ("node", "memory")),
+    *(("system", "cpu"), ("system", "memory")),
+    *(("be", "cpu"), ("be", "memory")),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,7 @@ class Sampler:
 
     def __init__(self, host: Host, rings: Rings | None = None, *, nominal_time: bool = False) -> None:
         self._rings = rings
+        self._series = [] if rings is None else [rings.open(kind, "", metric) for kind, metric in _NODE_SERIES]
         self._rows = Rows(host, rings)
         self._node = NodeMeter(host)
         self._totals = ffi.new("struct kl_totals *")
@@ -73,8 +79,10 @@ class Sampler:
             self._wanted = wanted
             self._rows.want(wanted_targets(pods, host_apps, be_roots))
 
-    def sample(self, now_s: float) -> Usage:
-        """One pass. surge_mcpu and ls_pressure_permyriad are the sentinel's and stay None here."""
+    def sample(
+        self, now_s: float, surge_mcpu: Reading | None = None, ls_pressure_permyriad: Reading | None = None
+    ) -> Usage:
+        """One pass. surge_mcpu and ls_pressure_permyriad are the sentinel's; they are handed through."""
         self._rows.retry()
         self._node.read(now_s)
         totals = self._totals
@@ -83,7 +91,7 @@ class Sampler:
         self._errors += totals.errors
         if totals.gone:
             self._rows.drop_gone(totals.gone)
-        usage = self._usage(now_s)
+        usage = self._usage(now_s, surge_mcpu, ls_pressure_permyriad)
         self._append(now_s, usage)
         return usage
 
@@ -114,7 +122,7 @@ class Sampler:
         self._node.close()
         self._wanted = None
 
-    def _usage(self, now_s: float) -> Usage:
+    def _usage(self, now_s: float, surge_mcpu: Reading | None, ls_pressure_permyriad: Reading | None) -> Usage:
         cpu, memory = self._totals.cpu, self._totals.memory
         node_cpu, node_memory = self._node.mcpu, self._node.memory
         pods_cpu = pods_memory = nonbe_pods = None
@@ -136,21 +144,24 @@ class Sampler:
             pods_memory_bytes=pods_memory,
             be_memory_bytes=_roots(memory[lib.KL_SUM_ROOTS], now_s),
             system_memory_bytes=_rest(node_memory, pods_memory, hosts_memory, now_s, MAX_MEMORY_AGE_S),
+            surge_mcpu=surge_mcpu,
+            ls_pressure_permyriad=ls_pressure_permyriad,
         )
 
     def _append(self, now_s: float, usage: Usage) -> None:
         if self._rings is None:
             return
-        for kind, metric, reading in (
-            ("node", "cpu", usage.node_mcpu),
-            ("node", "memory", usage.node_memory_bytes),
-            ("system", "cpu", usage.system_mcpu),
-            ("system", "memory", usage.system_memory_bytes),
-            ("be", "cpu", usage.be_mcpu),
-            ("be", "memory", usage.be_memory_bytes),
-        ):
+        readings = (
+            usage.node_mcpu,
+            usage.node_memory_bytes,
+            usage.system_mcpu,
+            usage.system_memory_bytes,
+            usage.be_mcpu,
+            usage.be_memory_bytes,
+        )
+        for series, reading in zip(self._series, readings, strict=True):
             if reading is not None and now_s - reading.at_s < MAX_MEMORY_AGE_S:
-                self._rings.push(kind, "", metric, reading.at_s, reading.value)
+                self._rings.push(series, reading.at_s, reading.value)
 
 
 def raise_descriptor_limit() -> int:

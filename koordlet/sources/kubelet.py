@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import time
 from collections.abc import Callable
@@ -80,7 +79,7 @@ class PodsSource:
                 raise FileNotFoundError(2, "no such file")
             if signature == self._signature:
                 if not self._error:
-                    self._known = dataclasses.replace(self._known, at_s=now_s)
+                    self._known = PodSet(self._known.pods, self._known.revision, now_s)
                 return
             self._signature = signature
             with open(self.where, "rb") as file:

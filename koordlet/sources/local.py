@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import uuid
 from functools import partial
 from pathlib import Path
@@ -53,6 +52,9 @@ class LocalSource:
         reloaded = self._files.poll(now_s)
         if reloaded:
             self._take_files()
+        elif not self._declarations and not self._found and self._known.at_s is not None:
+            self._known = PodSet((), self._known.revision, now_s)  # nothing declared: nothing to look for
+            return self._known
         resolution = self._resolver.resolve(self._declarations, now_s)
         if resolution.notes != self._notes:
             self._notes = resolution.notes
@@ -62,7 +64,7 @@ class LocalSource:
             self._found = resolution.found
             self._known = PodSet(self._pods(), self._known.revision + 1, now_s)
         else:
-            self._known = dataclasses.replace(self._known, at_s=now_s)
+            self._known = PodSet(self._known.pods, self._known.revision, now_s)
         return self._known
 
     @property

@@ -53,9 +53,9 @@ class RingStore:
             for number in self._series.pop((kind, ident), {}).values():
                 lib.kl_rings_close(self.handle, number)
 
-    def push(self, kind: str, ident: str, metric: str, at_s: float, value: float) -> None:
+    def push(self, series: int, at_s: float, value: float) -> None:
         """Appends one sample; a time not after the series' last one, or a value that is not finite, is left out."""
-        lib.kl_rings_push(self.handle, self.open(kind, ident, metric), _ms(at_s), value)
+        lib.kl_rings_push(self.handle, series, _ms(at_s), value)
 
     def window(self, kind: str, ident: str, metric: str, seconds: float, now_s: float) -> Aggregate | None:
         """Aggregate of [now - seconds, now], both included; None without samples in it."""

@@ -79,7 +79,7 @@ class Be:
     def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot:
         return self.reader.read(path, tree, ((path,),))
 
-    def refresh(self, now_s: float) -> None:
+    def refresh(self, now_s: float, *, anew: bool) -> None:
         pass
 
 

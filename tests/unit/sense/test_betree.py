@@ -50,15 +50,32 @@ def test_pods_are_seen_at_once_and_containers_within_ten_refreshes(tree: Tree) -
     for i in range(25):
         tree.make(f"{ROOT}/pod{i:02}/c")
     tree.make(f"{ROOT}/new/c")
-    tree.remove(f"{ROOT}/pod07")
     below.refresh(0.0)
     levels = below.levels(ROOT)
     assert f"{ROOT}/new/c" in levels[2]
-    assert f"{ROOT}/pod07" not in levels[1]
     assert len(levels[2]) <= 4
+    tree.remove(f"{ROOT}/pod07")
+    below.refresh(1.0)
+    assert f"{ROOT}/pod07" not in below.levels(ROOT)[1]
     for second in range(20):
         below.refresh(float(second))
     assert len(below.levels(ROOT)[2]) == 25
+
+
+@pytest.mark.parametrize(("old", "new"), [("pod7", "newpod"), ("pod7/old", "pod7/new")], ids=["pod", "container"])
+def test_one_in_the_place_of_another_is_seen_within_thirty_refreshes(tree: Tree, old: str, new: str) -> None:
+    for i in range(25):
+        tree.make(f"{ROOT}/pod{i}/old")
+    below = BeTree(tree.host)
+    below.levels(ROOT)
+    tree.remove(f"{ROOT}/{old}")
+    tree.make(f"{ROOT}/{new}")
+    for second in range(40):
+        below.refresh(float(second))
+    listed = below.levels(ROOT)[1 if old == "pod7" else 2]
+    assert len(listed) == 25
+    assert f"{ROOT}/{new}" in listed
+    assert f"{ROOT}/{old}" not in listed
 
 
 def test_nothing_new_keeps_the_same_tuple(tree: Tree) -> None:

@@ -12,7 +12,7 @@ from koordlet.store.rings import NODE_SAMPLES, WORKLOAD_SAMPLES, RingStore
 def test_window_of_the_last_seconds() -> None:
     rings = RingStore()
     for second in range(10):
-        rings.push("pod", "u", "cpu", float(second), second * 100.0)
+        rings.push(rings.open("pod", "u", "cpu"), float(second), second * 100.0)
     found = rings.window("pod", "u", "cpu", 3.0, now_s=9.0)
     assert found is not None
     assert (found.count, found.min, found.max, found.latest) == (4, 600.0, 900.0, 900.0)
@@ -22,7 +22,7 @@ def test_window_of_the_last_seconds() -> None:
 @pytest.mark.parametrize("name", [("pod", "v", "cpu"), ("pod", "u", "memory"), ("node", "", "cpu")])
 def test_no_samples_is_no_aggregate(name: tuple[str, str, str]) -> None:
     rings = RingStore()
-    rings.push("pod", "u", "cpu", 1.0, 1.0)
+    rings.push(rings.open("pod", "u", "cpu"), 1.0, 1.0)
     assert rings.latest(*name) is None
     assert rings.window(*name, 10.0, now_s=2.0) is None
 
@@ -31,7 +31,7 @@ def test_no_samples_is_no_aggregate(name: tuple[str, str, str]) -> None:
 def test_the_oldest_samples_make_room(kind: str, samples: int) -> None:
     rings = RingStore()
     for second in range(samples + 5):
-        rings.push(kind, "x", "cpu", float(second), 1.0)
+        rings.push(rings.open(kind, "x", "cpu"), float(second), 1.0)
     found = rings.latest(kind, "x", "cpu")
     assert found is not None
     assert (found.count, found.first_s) == (samples, 5.0)
@@ -39,8 +39,8 @@ def test_the_oldest_samples_make_room(kind: str, samples: int) -> None:
 
 def test_a_closed_workload_is_forgotten() -> None:
     rings = RingStore()
-    rings.push("pod", "u", "cpu", 1.0, 1.0)
-    rings.push("pod", "u", "memory", 1.0, 1.0)
+    rings.push(rings.open("pod", "u", "cpu"), 1.0, 1.0)
+    rings.push(rings.open("pod", "u", "memory"), 1.0, 1.0)
     assert len(rings) == 2
     rings.close("pod", "u")
     rings.close("pod", "u")
@@ -63,8 +63,8 @@ def test_other_threads_may_ask_while_series_come_and_go() -> None:
     asking = threading.Thread(target=ask)
     asking.start()
     for round_number in range(2000):
-        rings.push("pod", "even", "cpu", float(round_number), 2.0)
-        rings.push("pod", "odd", "cpu", float(round_number), 3.0)
+        rings.push(rings.open("pod", "even", "cpu"), float(round_number), 2.0)
+        rings.push(rings.open("pod", "odd", "cpu"), float(round_number), 3.0)
         rings.close("pod", "even" if round_number % 2 else "odd")
     done.set()
     asking.join()
