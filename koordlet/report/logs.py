@@ -3,9 +3,34 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
+from contextlib import suppress
+from typing import TextIO
 
 import structlog
+
+
+class Lines:
+    """Writes lines to a stream's descriptor. Never raises: a full disk or a reader that left must not end the agent.
+
+    Takes no lock and has no buffer, because signal handlers log too, even in the middle of another line.
+    """
+
+    def __init__(self, stream: TextIO | None) -> None:
+        self._fd = -1
+        with suppress(OSError, ValueError, AttributeError):  # closed, replaced by something without one, or None
+            self._fd = stream.fileno() if stream is not None else -1
+
+    def msg(self, message: str) -> None:
+        if self._fd < 0:
+            return
+        data = f"{message}\n".encode("utf-8", "backslashreplace")
+        with suppress(OSError):
+            while data:
+                data = data[os.write(self._fd, data) :]
+
+    debug = info = warning = error = critical = msg
 
 
 def configure(fmt: str, verbosity: int) -> None:
@@ -26,6 +51,6 @@ def configure(fmt: str, verbosity: int) -> None:
             renderer,
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=lambda *_: Lines(sys.stderr),
         cache_logger_on_first_use=False,
     )
