@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
 from koordlet.config.errors import PolicyError
+
+if TYPE_CHECKING:
+    import yaml
 
 MAX_BYTES: Final = 1 << 20
 MAX_DEPTH: Final = 64
@@ -51,12 +54,15 @@ def _yaml(data: bytes, file: str) -> object:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         depth = 0
+        keys = _Keys()
         # One pass over the events first: the loader recurses per level, and aliases grow without bound.
         for event in yaml.parse(data, Loader=loader):
             if isinstance(event, yaml.AliasEvent):
                 raise PolicyError(file, "", f"alias {event.anchor}", "YAML without aliases")
             if isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)) and event.tag is not None:
                 raise PolicyError(file, "", event.tag, "YAML without tags")
+            if (twice := keys.twice(event)) is not None:
+                raise PolicyError(file, "", f"key {twice[:40]}", f"each key once (line {_line(event)})")
             if isinstance(event, yaml.CollectionStartEvent):
                 depth += 1
                 if depth > MAX_DEPTH:
@@ -67,3 +73,35 @@ def _yaml(data: bytes, file: str) -> object:
     except (yaml.YAMLError, ValueError, RecursionError, OverflowError) as error:
         where = " ".join(str(error).split())[:200]
         raise PolicyError(file, "", data[:40].decode("utf-8", "replace"), f"valid YAML ({where})") from error
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark is not None else 0
+
+
+class _Keys:
+    """Finds a key that stands twice in one mapping; the loader would silently take the last."""
+
+    def __init__(self) -> None:
+        self._seen: list[set[str] | None] = [None]  # of the open collections, None for a sequence
+        self._value_next = [True]
+
+    def twice(self, event: yaml.Event) -> str | None:
+        import yaml
+
+        if isinstance(event, yaml.CollectionEndEvent):
+            self._seen.pop()
+            self._value_next.pop()
+            return None
+        if not isinstance(event, (yaml.ScalarEvent, yaml.CollectionStartEvent)):
+            return None
+        seen, is_value = self._seen[-1], self._value_next[-1]
+        self._value_next[-1] = not is_value
+        if isinstance(event, yaml.CollectionStartEvent):
+            self._seen.append(set() if isinstance(event, yaml.MappingStartEvent) else None)
+            self._value_next.append(False)
+        elif seen is not None and not is_value:
+            if event.value in seen:
+                return str(event.value)
+            seen.add(event.value)
+        return None

@@ -194,6 +194,8 @@ BAD_FILES = [
     ("a.json", "{", "valid JSON"),
     ("a.yaml", "kind: Pod\nspec: {}\n", "NodeSLO"),
     ("a.yaml", "a: &a [1]\nb: *a\n", "without aliases"),
+    ("a.yaml", "a: {b: [{c: 1}, {c: 2}], d: b}\na: {}\n", "each key once .line 2"),
+    ("a.yaml", "a: [{c: [c, c], d: {c: 1}, c: 2}]\n", "each key once .line 1"),
     ("a.yaml", "a: !!python/object:os.system x\n", "without tags"),
     ("a.yaml", "[" * 100 + "]" * 100, "levels"),
     ("a.json", "[" * 100_000, "valid JSON"),
