@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from koordlet.config.errors import UsageError
-from koordlet.config.flagtable import FLAGS, Flag, Kind, Status
+from koordlet.config.flagtable import FLAGS, LONGEST_S, Flag, Kind, Status
 from koordlet.config.gates import Gates, parse_gates
 from koordlet.config.gosyntax import parse_bool, parse_duration_ns, parse_int
 
@@ -215,6 +215,8 @@ def _parsed(flag: Flag, text: str) -> _Value:
         if flag.low is not None and isinstance(value, (int, float)) and value < flag.low:
             unit = " s" if flag.kind is Kind.DURATION else ""
             raise ValueError(f"at least {flag.low:g}{unit}")
+        if flag.low is not None and flag.kind is Kind.DURATION and isinstance(value, float) and value > LONGEST_S:
+            raise ValueError(f"at most {LONGEST_S:g} s")
     except ValueError as error:
         raise UsageError(f"flag -{flag.name}: {text[:80]!r} is not allowed, expected {error}") from error
     return value

@@ -18,6 +18,10 @@ class Kind(StrEnum):
     MAP = "map"
 
 
+LONGEST_S: Final = 86_400.0
+"""Longest interval or time-out; the kernel's own end at 24 days."""
+
+
 class Status(StrEnum):
     USED = "used"
     ACCEPTED = "accepted"  # its feature is not there yet; a warning when given
@@ -28,7 +32,8 @@ class Status(StrEnum):
 class Flag:
     """default: text as typed on the command line; host, standalone: where those modes differ from it.
 
-    k8s: giving it means that a cluster is there. low: least value, in the flag's unit (seconds for durations).
+    k8s: giving it means that a cluster is there. low: least value, in the flag's unit (seconds for durations,
+    which are then bounded by LONGEST_S, too).
     choices: the only texts allowed.
     """
 
@@ -101,7 +106,7 @@ FLAGS: Final = (
     Flag("audit-log-dir", _T, "/var/log/koordlet", "DIR of the audit log"),
     Flag("audit-verbose", _I, "3", "level up to which events are kept, 0 keeps all", low=0),
     Flag("audit-max-disk-space-mb", _I, "16", "size of all audit files together", low=1),
-    Flag("v", _I, "0", "log level: 4 and above is debug"),
+    Flag("v", _I, "0", "log level: 5 and above is debug"),
     # Accepted: the feature is not there yet.
     Flag("kubeconfig", _T, "", "cluster access", _LATER, k8s=True),
     Flag("kube-api-qps", _F, "20", "request rate to the API server", _LATER, k8s=True),

@@ -110,6 +110,7 @@ REFUSED = [
     (["-v=1.5"], "an integer"),
     (["-collect-res-used-interval=10"], "duration"),
     (["-collect-res-used-interval=0"], "at least 0.1 s"),
+    (["-collect-res-used-interval=1000000h"], "at most 86400 s"),
     (["-stale-floor-percent=101"], "at most 100"),
     (["-stale-floor-percent=-1"], "at least 0"),
     (["-cgroup-driver=openrc"], "auto or systemd or cgroupfs"),
