@@ -52,11 +52,11 @@ def _undo(given: Any) -> int:
 
     logs.configure("text", 0)  # to stderr; structlog's own default is stdout
     path = Path(given.state_dir) / "journal"
-    if not path.exists():
-        return _nothing(given, f"{path}: there is no journal, so no agent has left anything behind")
     roots = {f"{root.replace('-', '_')}_root": getattr(given, f"{root.replace('-', '_')}_root_dir") for root in ROOTS}
     host = Host.preset(given.mode, **{name: Path(root) for name, root in roots.items() if root})
     try:
+        if not path.exists():
+            return _nothing(given, f"{path}: there is no journal, so no agent has left anything behind")
         with Lock(Path(given.run_dir) / "koordlet.lock"):
             journal = Journal(path, read_boot_id(host))
             try:

@@ -314,6 +314,11 @@ def test_undo_puts_back_and_tells(left_behind: tuple[Path, list[str]], capsys: p
     assert json.loads(capsys.readouterr().out)["restored"] == 0
 
 
+def test_undo_says_why_it_cannot_look(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["undo", "--state-dir", "/" + "x" * 300]) == 1  # as a 0700 directory does to others than root
+    assert "File name too long" in capsys.readouterr().err
+
+
 def test_undo_json(left_behind: tuple[Path, list[str]], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*left_behind[1], "--yes", "--output", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
