@@ -60,8 +60,10 @@ def decode_pods(data: bytes, kubepods: Kubepods) -> PodList:
 
 
 def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
-    """Raises ValueError when the pod has no usable uid."""
+    """Raises ValueError when the pod has no usable uid or name."""
     metadata, status = item.metadata, item.status or _Status()
+    if not (metadata.name.isprintable() and metadata.namespace.isprintable()):
+        raise ValueError("its name holds control characters")  # they would reach terminals
     kube_qos = _kube_qos(item, errors)
     uid = _uid(metadata)
     cgroup = kubepods.pod_dir(uid, kube_qos)
@@ -215,7 +217,8 @@ class _Metadata(msgspec.Struct, gc=False):
 
     @property
     def key(self) -> str:
-        return f"{self.namespace[:64]}/{self.name[:253]}"
+        text = f"{self.namespace[:64]}/{self.name[:253]}"
+        return text if text.isprintable() else ascii(text)
 
 
 _Number = str | int | float | None

@@ -237,3 +237,9 @@ def test_any_annotation_leaves_the_pod_usable(text: str) -> None:
     (pod,) = decode(annotated(text)).pods
     assert pod.uid == UID
     assert pod.cpuset is None or pod.cpuset_error == ""
+
+
+def test_control_characters_of_a_name_reach_no_terminal() -> None:
+    found = decode(item(name="\x1b[31mred\nline"), item(name="good", uid="u2"))
+    assert [pod.name for pod in found.pods] == ["good"]
+    assert found.errors == (r"pod 'ns/\x1b[31mred\nline': left out: its name holds control characters",)
