@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 START_LIMIT_S: Final = 30.0
 STOP_LIMIT_S: Final = 30.0
 LAST_LINES: Final = 20
+PR_SET_PDEATHSIG: Final = 1
 
 USAGE: Final = """\
 usage: koordlet run [--top [--frames N]] [-FLAG[=VALUE]]...
@@ -116,9 +118,15 @@ def _with_view(words: list[str], flags: Flags, frames: int | None) -> int:
 
 
 class Child:
-    """The agent as a child in a session of its own, so that Ctrl-C reaches only us; its last lines are kept."""
+    """The agent as a child in a session of its own, so that Ctrl-C reaches only us; its last lines are kept.
+
+    It is told to stop, too, when we are killed: nobody would know of it.
+    """
 
     def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+        import ctypes  # not in the agent itself
+
+        prctl = ctypes.CDLL(None).prctl  # looked up here: between fork and exec as little as possible is done
         self._process = subprocess.Popen(
             command,
             env=environment,
@@ -126,6 +134,7 @@ class Child:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             start_new_session=True,
+            preexec_fn=lambda: prctl(PR_SET_PDEATHSIG, signal.SIGTERM),
         )
         self._lines: deque[str] = deque(maxlen=LAST_LINES)
         self._reader = threading.Thread(target=self._read, name="agent-output", daemon=True)

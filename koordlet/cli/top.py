@@ -53,12 +53,13 @@ def watch(socket_path: str, frames: int | None = None, dead: Callable[[], str] =
 
 @contextmanager
 def ends_on_sigterm() -> Iterator[None]:
-    """SIGTERM unwinds like Ctrl-C, so the terminal and a child are left in order."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    """SIGTERM, and SIGHUP of a terminal that closes, unwind like Ctrl-C: the terminal and a child are left in order."""
+    before = [(number, signal.signal(number, signal.default_int_handler)) for number in (signal.SIGTERM, signal.SIGHUP)]
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before:
+            signal.signal(number, handler)
 
 
 def _plain(fetch: Callable[[], dict[str, Any]], frames: int | None, dead: Callable[[], str]) -> int:

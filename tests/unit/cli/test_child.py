@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -57,3 +58,28 @@ def test_ctrl_c_of_the_terminal_reaches_only_us() -> None:
     assert one.dead(wait_s=60)
     assert one.last_lines() == "\n  True"
     one.stop()
+
+
+def test_it_stops_when_we_are_killed() -> None:
+    inner = (
+        "import os, signal, sys\n"
+        "def end(*_):\n    os.write(%d, b'asked'); os._exit(0)\n"
+        "signal.signal(signal.SIGTERM, end)\n"
+        "print('ready')\n"
+        "while True: signal.pause()\n"
+    )
+    outer = (
+        "import os, signal, sys\n"
+        "from koordlet.cli.run import Child\n"
+        "os.set_inheritable(int(sys.argv[2]), True)\n"
+        "real = __import__('subprocess').Popen\n"
+        "__import__('subprocess').Popen = lambda *a, **k: real(*a, **k, close_fds=False)\n"
+        "one = Child([sys.executable, '-u', '-c', sys.argv[1]], dict(os.environ))\n"
+        "while 'ready' not in ''.join(list(one._lines)): one.dead(wait_s=0.01)\n"
+        "os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    reader, writer = os.pipe()
+    subprocess.run([sys.executable, "-c", outer, inner % writer, str(writer)], pass_fds=[writer], timeout=60)
+    os.close(writer)
+    assert os.read(reader, 100) == b"asked"
+    os.close(reader)

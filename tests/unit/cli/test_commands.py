@@ -218,7 +218,9 @@ def test_a_closed_pipe_is_no_fault(agent: str) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-@pytest.mark.parametrize("how", ["q", "\x1b", "SIGTERM", "SIGINT"], ids=["q", "escape", "sigterm", "sigint"])
+@pytest.mark.parametrize(
+    "how", ["q", "\x1b", "SIGTERM", "SIGINT", "SIGHUP"], ids=["q", "escape", "sigterm", "sigint", "sighup"]
+)
 def test_live_top_on_a_terminal(agent: str, how: str) -> None:
     """Draws in the terminal's second screen, and leaves it and its settings as they were."""
     import fcntl
