@@ -22,7 +22,7 @@ import structlog
 
 from koordlet.act.executor import Executor
 from koordlet.act.journal import Journal, JournalError, read_boot_id
-from koordlet.act.lock import Lock, LockedError
+from koordlet.act.lock import DirectoryLock, Lock, LockedError
 from koordlet.act.undo import undo
 from koordlet.config.flags import Flags
 from koordlet.decide.strategies import STRATEGIES
@@ -74,19 +74,22 @@ def run(flags: Flags) -> int:
 
 
 class Stop:
-    """Signals become bytes on a pipe that the loop waits on, and a flag it reads."""
+    """Signals become bytes on a pipe that the loop waits on, and flags it reads. Handlers do nothing else: they may
+    interrupt anything, a log line included."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.asked: signal.Signals | None = None
+        self.reload = False
         self.wake_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask)
-        signal.signal(signal.SIGHUP, lambda *_: log.info("reload.asked"))
 
     def _ask(self, number: int, _: object) -> None:
-        log.info("stop.asked", signal=signal.Signals(number).name)
-        self.asked = True
+        if number == signal.SIGHUP:
+            self.reload = True
+        else:
+            self.asked = signal.Signals(number)
 
 
 @dataclass(slots=True)
@@ -103,23 +106,35 @@ class Agent:
     def serve(self) -> None:
         interval_s = watchdog_interval_s()
         pinged_s = 0.0
+        degraded: tuple[str, ...] = ()
 
         def after_tick(now_s: float) -> None:
-            nonlocal pinged_s
+            nonlocal pinged_s, degraded
+            snapshot = self.engine.snapshot
+            if snapshot is not None and snapshot.degraded != degraded:
+                degraded = snapshot.degraded
+                log.warning("degraded" if degraded else "degraded.over", reasons=list(degraded))
+            if self.stop.reload:
+                self.stop.reload = False
+                log.info("reload.asked")
             if self.engine.stats.ticks == 1:
                 self.notifier.ready("running")
                 gc.collect()
                 gc.freeze()  # what lives until now lives for good: keep the collector off it
-                log.info("ready", node=self.engine.snapshot.view.node.name if self.engine.snapshot else "")
+                log.info("ready", node=snapshot.view.node.name if snapshot else "")
             if interval_s is not None and now_s - pinged_s >= interval_s:
                 pinged_s = now_s
                 self.notifier.watchdog()
 
         log.info("start", pid=os.getpid(), standalone=self.flags.standalone, observe=self.flags.observe)
-        run_loop(self.engine, lambda: self.stop.asked, self.stop.wake_fd, after_tick)
-        self.notifier.stopping()
-        if self.flags.restore_on_exit:
-            self.executor.restore_all(time.monotonic(), "clean stop")
+        try:
+            run_loop(self.engine, lambda: self.stop.asked is not None, self.stop.wake_fd, after_tick)
+        finally:  # whatever ended the loop, nothing of ours stays behind
+            asked = self.stop.asked
+            log.info("stopping", signal=asked.name if asked else "")
+            self.notifier.stopping()
+            if self.flags.restore_on_exit:
+                self.executor.restore_all(time.monotonic(), "clean stop" if asked else "the loop failed")
         log.info("stopped")
 
 
@@ -128,6 +143,8 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     raise_descriptor_limit()
     host = make_host(flags)
     stack.enter_context(_lock(flags.run_dir))
+    if not flags.observe:
+        stack.enter_context(_tree_lock(host, flags.cgroup_root))
     audit = AuditLog(
         flags.audit_log_dir if flags.audit else None,
         verbose=flags.audit_verbose,
@@ -237,6 +254,12 @@ def _lock(run_dir: Path) -> Lock:
         raise
     except OSError as error:
         raise StartError(f"--run-dir={run_dir}: {error.strerror}; run as root, or name a writable one") from error
+
+
+def _tree_lock(host: Host, cgroup_root: str) -> DirectoryLock:
+    """Two agents with different run directories must not share a tree either."""
+    place = host.dir("cpu", cgroup_root.strip("/"))
+    return DirectoryLock(place if place.is_dir() else host.dir("cpu", ""))
 
 
 def _sources(

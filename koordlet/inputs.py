@@ -217,6 +217,7 @@ class BeInput:
         self._requests: tuple[int, dict[str, int]] = (-1, {})
         self._key: tuple[object, ...] = ()
         self._looked_s = float("-inf")
+        self._changed = False
         self._roots: tuple[tuple[str, Tree], ...] = ()
 
     @property
@@ -226,11 +227,12 @@ class BeInput:
 
     def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]:
         key = (pods.revision, self._kubepods.get)
-        if key != self._key or now_s - self._looked_s >= ROOTS_EVERY_S:
+        if key != self._key or now_s - self._looked_s >= ROOTS_EVERY_S or self._changed:
             self._key, self._looked_s = key, now_s
             kubepods = self._kubepods.get if self._kubepods.wanted else None
             found = be_roots(pods, kubepods, self._host)
             self._roots = tuple((path, tree) for path, tree in found if self._host.dir("cpu", path).is_dir())
+            self._changed = len(self._roots) < len(found)  # look again at once when the missing one is made
             paths = tuple(path for path, _ in self._roots)
             self._tree.keep(paths)
             self._reader.keep(paths)
@@ -245,7 +247,10 @@ class BeInput:
             if path not in self._quotas:
                 self._quotas[path] = ChildQuotas(self._host)
             quotas = self._quotas[path].read(levels)
-        return self._reader.read(path, tree, levels, self._request(path, pods), quotas)
+        root = self._reader.read(path, tree, levels, self._request(path, pods), quotas)
+        if root.quota_us is None and root.shares is None:
+            self._changed = True
+        return root
 
     def refresh(self, now_s: float, *, anew: bool) -> None:
         if anew:

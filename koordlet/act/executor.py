@@ -92,8 +92,10 @@ class Executor:
 
     def degraded(self) -> tuple[str, ...]:
         """Why the agent's health is not fine, as seen from here."""
-        fault = self._journal.fault if self._journal is not None else ""
-        return (f"journal: {fault}",) if fault else ()
+        if self._journal is None:
+            return ()
+        self._journal.check()
+        return (f"journal: {self._journal.fault}",) if self._journal.fault else ()
 
     def reprobe(self) -> None:
         """The world may have changed (module, mount, controller): try unsupported knobs once more."""

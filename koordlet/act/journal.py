@@ -136,6 +136,12 @@ class Journal:
         if record:
             self._append(_line(record))
 
+    def check(self) -> None:
+        """Write the file anew when somebody has removed it: what only an unlinked file holds is lost with us."""
+        if self._fd >= 0 and os.fstat(self._fd).st_nlink == 0:
+            log.error("journal.removed", path=str(self.path))
+            self._heal()
+
     def close(self) -> None:
         if self._fd >= 0:
             os.close(self._fd)
@@ -145,6 +151,8 @@ class Journal:
         """False and a `fault` when it failed; the file then ends where it ended before."""
         if self.fault or self._fd < 0 or self._size_bytes > self._compact_at_bytes:
             self._heal()
+        else:
+            self.check()
         if self._fd < 0 or self.fault:
             return False
         try:

@@ -50,3 +50,27 @@ class Lock:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.release()
+
+
+class DirectoryLock:
+    """An advisory lock on an existing directory, such as the cgroup root that is written below.
+
+    It leaves no file behind and does not depend on where an agent keeps its own. Raises LockedError, or OSError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(self._fd)
+            raise LockedError(path, None) from None
+        except OSError:
+            os.close(self._fd)
+            raise
+
+    def __enter__(self) -> DirectoryLock:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        os.close(self._fd)

@@ -35,7 +35,8 @@ class Layout:
                 {"name": "demo-batch", "match": {"cgroup": f"/{self.batch.path}"}, "qos": "BE"},
             ]
             text = json.dumps({"kind": "LocalWorkloadList", "items": items})
-            return ["--workloads", _write(directory / "workloads.json", text)]
+            # A tree of its own to lock, so that an agent which runs for real does not stand in the way.
+            return ["--workloads", _write(directory / "workloads.json", text), "--cgroup-root", f"/{self.batch.path}"]
         pods = [_pod(self.online, "demo-online", "Burstable", "LS"), _pod(self.batch, "demo-batch", "BestEffort", "BE")]
         text = json.dumps({"kind": "PodList", "apiVersion": "v1", "items": pods})
         (directory / "none").mkdir()

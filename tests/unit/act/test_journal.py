@@ -227,3 +227,20 @@ def test_read_only_disk_keeps_what_was_recorded_undoable(node: Node, tiny_disk: 
     assert node.executor.restore_all(node.now_s, "stop").restored == 1
     assert node.read("be", QUOTA) == "-1"
     node.stop()
+
+
+def test_a_removed_journal_is_written_anew(path: Path) -> None:
+    """Somebody empties the state directory while we run: what we hold must still be undoable after a crash."""
+    journal = Journal(path, "boot-1")
+    journal.add([entry(1)])
+    path.unlink()
+    path.parent.rmdir()
+    journal.check()
+    assert [e.target for e in reopened(journal).live()] == ["be/1"]
+
+    journal = Journal(path, "boot-1")
+    path.unlink()
+    journal.add([entry(2)])
+    again = reopened(journal)
+    assert [e.target for e in again.live()] == ["be/1", "be/2"]
+    again.close()

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.act.lock import Lock, LockedError
+from koordlet.act.lock import DirectoryLock, Lock, LockedError
 
 
 def test_second_agent_is_told_who_holds_it(tmp_path: Path) -> None:
@@ -34,3 +34,10 @@ def test_release_twice(tmp_path: Path) -> None:
     lock = Lock(tmp_path / "koordlet.lock")
     lock.release()
     lock.release()
+
+
+def test_two_agents_cannot_share_a_tree(tmp_path: Path) -> None:
+    with DirectoryLock(tmp_path), pytest.raises(LockedError, match="already running"):
+        DirectoryLock(tmp_path)
+    with DirectoryLock(tmp_path):
+        assert list(tmp_path.iterdir()) == []
