@@ -68,13 +68,15 @@ def read_boot_id(host: Host) -> str:
 
 
 class Journal:
-    """fault: why the journal cannot take records right now, "" when it can; for the agent's health."""
+    """fault: why the journal cannot take records right now, "" when it can; for the agent's health. damaged: lines
+    that could not be read at the start; what they said cannot be undone."""
 
     def __init__(self, path: Path, boot_id: str) -> None:
         """Reads what is there and compacts it. An unwritable place is a `fault`, not an error: what was recorded
         earlier can still be undone. Raises JournalError if an existing file cannot be read."""
         self.path = path
         self.fault = ""
+        self.damaged = 0
         self._boot_id = boot_id
         self._fd = -1
         self._size_bytes = 0
@@ -206,16 +208,17 @@ class Journal:
             return
         except OSError as error:
             raise JournalError(f"{self.path}: {error.strerror}") from error
-        bad = 0
+        if not lines[0].startswith(b"#") and any(lines):
+            self.damaged += 1  # not even our header: not a line of ours
         for line in lines[:-1]:  # after the last newline there is nothing, or a line that was cut short
             if line.startswith(b"#"):
                 continue
             try:
                 self._replay(_parse(line))
             except (ValueError, KeyError, TypeError):
-                bad += 1
-        if bad:
-            log.error("journal.damaged", path=str(self.path), lines=bad)
+                self.damaged += 1
+        if self.damaged:
+            log.error("journal.damaged", path=str(self.path), lines=self.damaged)
 
     def _replay(self, record: dict[str, Any]) -> None:
         if "original" in record:

@@ -61,6 +61,9 @@ def _undo(given: Any) -> int:
             journal = Journal(path, read_boot_id(host))
             try:
                 entries = journal.live()
+                if not entries and journal.damaged:
+                    lines = words.count(journal.damaged, "line")
+                    return fail("undo", f"{path}: {lines} cannot be read, and nothing else is there to undo")
                 if not entries:
                     return _nothing(given, "nothing to undo: the journal holds no value that is still changed")
                 if not given.yes and (refused := _ask(entries)):

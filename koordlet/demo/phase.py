@@ -16,7 +16,7 @@ from koordlet.demo.options import Options
 from koordlet.load import child
 from koordlet.load.batch import BatchKind, typical
 from koordlet.load.cgroups import ScratchTree
-from koordlet.load.online import OnlineLoad, OnlineResult
+from koordlet.load.online import MAX_WORKERS, OnlineLoad, OnlineResult
 
 ONLINE_SHARE: Final = 0.36
 """Of the node, used by the online service: the load of a service that is sized with some reserve."""
@@ -63,7 +63,7 @@ def measure(
         warmup_s=WARMUP_S,
         work_us=WORK_US,
         rounds=rounds,
-        workers=2 * cpu_count(),
+        workers=min(2 * cpu_count(), MAX_WORKERS),
         seed=seed,
     )
     with ExitStack() as stack:

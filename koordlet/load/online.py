@@ -16,6 +16,7 @@ from koordlet._native import ffi, lib
 from koordlet.load.errors import LoadError
 
 MAX_REQUESTS: Final = 4_000_000
+MAX_WORKERS: Final = lib.KL_LOAD_WORKERS
 SLOT_MS: Final = 100
 """Width of one slot of the timeline."""
 
@@ -40,8 +41,8 @@ class OnlineLoad:
     def __post_init__(self) -> None:
         if not (self.rate_per_s > 0 and self.duration_s > 0 and self.warmup_s >= 0 and self.drain_s >= 0):
             raise LoadError(f"online load: rate_per_s and duration_s must be above 0: {self}")
-        if self.work_us < 1 or not 1 <= self.workers <= lib.KL_LOAD_WORKERS:
-            raise LoadError(f"online load: work_us must be above 0, workers 1..{lib.KL_LOAD_WORKERS}: {self}")
+        if self.work_us < 1 or not 1 <= self.workers <= MAX_WORKERS:
+            raise LoadError(f"online load: work_us must be above 0, workers 1..{MAX_WORKERS}: {self}")
         if self.rate_per_s * (self.warmup_s + self.duration_s) > MAX_REQUESTS:
             raise LoadError(f"online load: more than {MAX_REQUESTS} requests: {self}")
 

@@ -244,3 +244,14 @@ def test_a_removed_journal_is_written_anew(path: Path) -> None:
     again = reopened(journal)
     assert [e.target for e in again.live()] == ["be/1", "be/2"]
     again.close()
+
+
+@pytest.mark.parametrize(
+    ("content", "damaged"), [(b"garbage without end" * 1000, 1), (b"# x\n{}\nno json\n", 2), (b"", 0)]
+)
+def test_unreadable_lines_are_counted(path: Path, content: bytes, damaged: int) -> None:
+    path.parent.mkdir()
+    path.write_bytes(content)
+    journal = Journal(path, "boot-1")
+    assert (journal.damaged, journal.live()) == (damaged, ())
+    journal.close()
