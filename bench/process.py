@@ -101,13 +101,18 @@ class Agent:
         self.ready_s = time.monotonic() - self._begun_s
         self.ready_cpu_s = sum(task.cpu_ns for task in look(self.pid).tasks.values()) / 1e9
 
-    def close(self) -> None:
+    def stop(self) -> int:
+        """Clean stop; the exit code, negative where it had to be killed."""
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(30)
+            return self._process.wait(30)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait()
+            return self._process.wait()
+
+    def close(self) -> None:
+        if self._process.poll() is None:
+            self.stop()
         self._bell.close()
         self._log.close()
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +35,14 @@ def compile_c(source: str, target: Path, *flags: str) -> Path:
     return target
 
 
+@dataclass(frozen=True)
+class _Pod:
+    """item: as the kubelet lists it. cgroups: its own, then its containers'."""
+
+    item: dict[str, Any]
+    cgroups: tuple[str, ...]
+
+
 class ScratchNode:
     """`pods` pods of two containers, online (Burstable) and batch (BestEffort) half each."""
 
@@ -44,13 +54,28 @@ class ScratchNode:
         for part in ("", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort"):
             self._make(self.root + part)
         self._write_cpuset()
-        items, containers = [], []
+        self._pods: dict[int, _Pod] = {}
         for number in range(pods):
-            item, inside = self._pod(number)
-            items.append(item)
-            containers += inside
-        (self.tmp / "pods.json").write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}))
-        self._populate(containers)
+            self.add_pod(number)
+        self.write_pods()
+        self._populate([container for pod in self._pods.values() for container in pod.cgroups[1:]])
+
+    def add_pod(self, number: int) -> None:
+        """Without processes. `write_pods` tells the agent."""
+        self._pods[number] = self._pod(number)
+
+    def remove_pod(self, number: int) -> None:
+        for cgroup in reversed(self._pods.pop(number).cgroups):
+            for pid in (ROOT / "cpu" / cgroup / "cgroup.procs").read_text().split():
+                os.kill(int(pid), signal.SIGKILL)
+            self._remove(cgroup)
+            self.cgroups.remove(cgroup)
+
+    def write_pods(self) -> None:
+        items = [pod.item for pod in self._pods.values()]
+        fresh = self.tmp / "pods.new"
+        fresh.write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}))
+        fresh.rename(self.tmp / "pods.json")
 
     def measured(self) -> list[str]:
         """QoS directories, pods and containers: what a full pass reads."""
@@ -61,8 +86,7 @@ class ScratchNode:
             self._load.kill()
             self._load.wait()
         for cgroup in reversed(self.cgroups):
-            for controller in CONTROLLERS:
-                _rmdir(ROOT / controller / cgroup)
+            self._remove(cgroup)
         for path in sorted(self.tmp.rglob("*"), reverse=True):
             path.rmdir() if path.is_dir() else path.unlink()
         self.tmp.rmdir()
@@ -73,13 +97,18 @@ class ScratchNode:
             (ROOT / controller / cgroup).mkdir()
         return cgroup
 
+    @staticmethod
+    def _remove(cgroup: str) -> None:
+        for controller in CONTROLLERS:
+            _rmdir(ROOT / controller / cgroup)
+
     def _write_cpuset(self) -> None:
         for cgroup in self.cgroups:
             for name in ("cpuset.cpus", "cpuset.mems"):
                 path = ROOT / "cpuset" / cgroup / name
                 path.write_text((path.parents[1] / name).read_text())
 
-    def _pod(self, number: int) -> tuple[dict[str, Any], list[str]]:
+    def _pod(self, number: int) -> _Pod:
         batch = number % 2 == 1
         uid = f"00000000-0000-4000-8000-{number:012d}"
         pod = self._make(f"{self.root}/kubepods/{'besteffort' if batch else 'burstable'}/pod{uid}")
@@ -91,7 +120,7 @@ class ScratchNode:
             for name, container in zip(names, ids, strict=True)
         ]
         qos = "BE" if batch else "LS"
-        return {
+        item = {
             "metadata": {
                 "name": f"pod-{number}",
                 "namespace": "bench",
@@ -107,7 +136,8 @@ class ScratchNode:
                 "qosClass": "BestEffort" if batch else "Burstable",
                 "containerStatuses": statuses,
             },
-        }, inside
+        }
+        return _Pod(item, (pod, *inside))
 
     def _populate(self, containers: list[str]) -> None:
         program = compile_c("populate.c", self.tmp / "populate")
