@@ -55,10 +55,10 @@ def main(argv: list[str]) -> int:
         return fail("run", f"{error}\n  koordlet run --help lists the flags", 2)
     if top:
         return _with_view(words, flags, frames)
-    return _agent()(flags)
+    return load_agent()(flags)
 
 
-def _agent() -> Callable[[Flags], int]:
+def load_agent() -> Callable[[Flags], int]:
     """The agent's entry, imported without rich: structlog takes it where it finds it, for tracebacks that the agent
     does not print. That would be 4 MB of memory and 60 ms of its start."""
     hide = "rich" not in sys.modules
