@@ -17,7 +17,7 @@ static void read_every_pass(struct pass *pass)
         if (table->rows[i].state == KL_ALIVE && table->rows[i].kind == KL_CONTAINER)
             kl_read_container_usage(pass, &table->rows[i]);
     for (int i = 0; i < table->count; i++)
-        if (table->rows[i].state == KL_ALIVE && table->rows[i].raw_fd >= 0)
+        if (table->rows[i].state == KL_ALIVE && table->rows[i].raw_fd >= 0 && !table->rows[i].still)
             kl_read_raw(pass, &table->rows[i]);
 }
 
@@ -32,7 +32,10 @@ static void take_turn(struct pass *pass, int slot)
     struct row *row = &pass->table->rows[slot];
     if (row->state != KL_ALIVE)
         return;
-    if (row->memory_dir >= 0 && is_due(row, slot, row->kind == KL_CONTAINER ? container_turns : 1))
+    if (row->raw_fd >= 0 && row->still)
+        kl_read_raw(pass, row);
+    bool stat_due = row->memory_dir >= 0 && is_due(row, slot, row->kind == KL_CONTAINER ? container_turns : 1);
+    if (stat_due && !kl_repeat_memory_stat(pass, row))
         kl_read_memory_stat(pass, row);
     if (row->cpu_dir >= 0 && is_due(row, slot, row->quota ? 1 : quota_turns))
         kl_read_quota(pass, row);

@@ -5,7 +5,8 @@
 #include "row.h"
 
 static const int64_t max_gap_ns = INT64_C(20000000000); /* a longer gap makes the next read a first sample */
-static const uint64_t moved_bytes = 1U << 20;           /* charge batching of the kernel moves less than this */
+static const unsigned max_repeats = 3;
+static const uint64_t moved_bytes = 1U << 20; /* charge batching of the kernel moves less than this */
 
 static bool is_gone(ssize_t error)
 {
@@ -119,11 +120,35 @@ bool kl_row_moved(const struct row *row)
     return change > moved_bytes && change > row->raw_at_stat / 50;
 }
 
+/* Whose plain usage tells about this row's memory: its own or, of a container, its pod's. NULL when there is none. */
+static const struct row *charged_row(const struct pass *pass, const struct row *row)
+{
+    if (row->kind != KL_CONTAINER)
+        return row;
+    const struct row *pod = row->pod >= 0 ? &pass->table->rows[row->pod] : NULL;
+    return pod && pod->state == KL_ALIVE ? pod : NULL;
+}
+
+/* Only what runs can charge memory, and what reclaim takes shows in the plain usage. */
+bool kl_repeat_memory_stat(struct pass *pass, struct row *row)
+{
+    const struct row *charged = charged_row(pass, row);
+    if (row->memory_ns == KL_NEVER || !charged || charged->raw_ns == KL_NEVER || row->repeats >= max_repeats ||
+        row->usage_ns != row->usage_at_stat || charged->raw != row->raw_at_stat)
+        return false;
+    row->repeats++;
+    row->memory_ns = moment_ns(pass);
+    return true;
+}
+
 void kl_read_memory_stat(struct pass *pass, struct row *row)
 {
     struct kl_table *table = pass->table;
+    const struct row *charged = charged_row(pass, row);
     row->stat_tried = true;
-    row->raw_at_stat = row->raw;
+    row->repeats = 0;
+    row->usage_at_stat = row->usage_ns;
+    row->raw_at_stat = charged ? charged->raw : 0;
     pass->totals->memory_stats++;
     ssize_t length = kl_read_at(row->memory_dir, "memory.stat", table->buffer, KL_BUFFER);
     struct kl_memory_stat stat;

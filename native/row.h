@@ -27,9 +27,11 @@ struct row {
     double mcpu;
     int64_t mcpu_ns;
 
-    uint64_t raw, raw_at_stat;
+    uint64_t raw;
     int64_t raw_ns;
     bool stat_tried;
+    unsigned repeats;                    /* turns since memory.stat was read in which nothing had happened */
+    uint64_t usage_at_stat, raw_at_stat; /* raw: of a container its pod's */
     uint64_t memory, memory_cached;
     int64_t memory_ns;
 
@@ -67,6 +69,9 @@ void kl_read_container_usage(struct pass *pass, struct row *row);
 void kl_read_raw(struct pass *pass, struct row *row);
 void kl_read_memory_stat(struct pass *pass, struct row *row);
 void kl_read_quota(struct pass *pass, struct row *row);
+
+/* Takes memory.stat for read where its cgroup has not run since and is charged the same; false: read it. */
+bool kl_repeat_memory_stat(struct pass *pass, struct row *row);
 
 /* The plain usage went far enough from where it was at the last memory.stat. */
 bool kl_row_moved(const struct row *row);

@@ -3,9 +3,10 @@
  * A pass reads, parses, differentiates and sums; nothing is allocated and no path is walked from the root. What is read
  * how often (per row of N cgroups):
  *   every pass       CPU counter of roots, pods and host applications, and of containers whose pod's counter moved;
- *                    plain memory usage of roots, pods and host applications
+ *                    plain memory usage of roots, pods and host applications whose CPU counter moved
  *   in turn          a tenth of the rows per pass, through directory descriptors: memory.stat (of containers every second
- *                    turn), throttling where a quota is set, and every sixth turn whether there is one
+ *                    turn; not of what has not run since and is charged the same, for three turns), plain memory usage
+ *                    of what stood still, throttling where a quota is set, every sixth turn whether there is one
  *   at once          memory.stat of a row whose plain usage moved by more than 2 % (and 1 MiB) since the last one,
  *                    a bounded number per pass; the rest follow in the next passes
  *

@@ -34,6 +34,7 @@ class PodsSource:
     def __init__(self, where: str, kubepods: Kubepods, *, interval_s: float = 10.0, timeout_s: float = 3.0) -> None:
         self.where = where
         self.failures = 0
+        self._file = Path(where)
         self._kubepods = kubepods
         self._known = PodSet()
         self._error = ""
@@ -74,7 +75,7 @@ class PodsSource:
 
     def _poll_file(self, now_s: float) -> None:
         try:
-            signature = file_signature(Path(self.where))
+            signature = file_signature(self._file)
             if signature is None:
                 raise FileNotFoundError(2, "no such file")
             if signature == self._signature:
