@@ -45,6 +45,7 @@ class Look:
     rss_kb: int
     pss_kb: int
     private_kb: int
+    anonymous_kb: int
     descriptors: int
 
 
@@ -126,6 +127,7 @@ def look(pid: int) -> Look:
         rss_kb=memory["Rss"],
         pss_kb=memory["Pss"],
         private_kb=memory["Private_Clean"] + memory["Private_Dirty"],
+        anonymous_kb=memory["Anonymous"],
         descriptors=len(os.listdir(proc / "fd")),
     )
 

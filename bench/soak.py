@@ -21,14 +21,14 @@ from scratch import ScratchNode, why_not
 
 EVERY_S = 10.0
 WINDOW_S = 300.0
-"""The sample rings of a pod are full after this time; until then memory grows by their 12 bytes per sample."""
+"""The sample rings of a pod are full after this time. Those of the node take half an hour: 192 bytes per second."""
 
 
 @dataclass(frozen=True)
 class Point:
     at_s: float
     rss_kb: int
-    private_kb: int
+    anonymous_kb: int
     descriptors: int
     threads: int
 
@@ -41,7 +41,7 @@ class Result:
     pods: int
     replaced: int
     points: list[Point]
-    private_kb_per_hour: float
+    anonymous_kb_per_hour: float
     descriptors_per_hour: float
     exit_code: int
 
@@ -83,14 +83,14 @@ def soak(minutes: float, pods: int, churn: int) -> Result:
         pods=pods,
         replaced=newest - pods,
         points=points,
-        private_kb_per_hour=_slope([(p.at_s, p.private_kb) for p in settled]) * 3600,
+        anonymous_kb_per_hour=_slope([(p.at_s, p.anonymous_kb) for p in settled]) * 3600,
         descriptors_per_hour=_slope([(p.at_s, p.descriptors) for p in settled]) * 3600,
         exit_code=exit_code,
     )
 
 
 def _point(seen: Look, begun_s: float) -> Point:
-    return Point(seen.at_s - begun_s, seen.rss_kb, seen.private_kb, seen.descriptors, len(seen.tasks))
+    return Point(seen.at_s - begun_s, seen.rss_kb, seen.anonymous_kb, seen.descriptors, len(seen.tasks))
 
 
 def _slope(points: list[tuple[float, int]]) -> float:
@@ -104,14 +104,12 @@ def _slope(points: list[tuple[float, int]]) -> float:
 
 def _print(result: Result) -> None:
     print(f"{result.pods} pods, {result.replaced} replaced; load average {os.getloadavg()[0]:.2f}")
-    print(f"{'minute':>6} {'RSS kB':>8} {'private':>8} {'fds':>5} {'threads':>7}")
+    print(f"{'minute':>6} {'RSS kB':>8} {'anon':>8} {'fds':>5} {'threads':>7}")
     step = max(1, len(result.points) // 10)
-    for point in [*result.points[:-1:step], result.points[-1]]:
-        print(
-            f"{point.at_s / 60:>6.1f} {point.rss_kb:>8} {point.private_kb:>8} {point.descriptors:>5} {point.threads:>7}"
-        )
+    for p in [*result.points[:-1:step], result.points[-1]]:
+        print(f"{p.at_s / 60:>6.1f} {p.rss_kb:>8} {p.anonymous_kb:>8} {p.descriptors:>5} {p.threads:>7}")
     print(
-        f"slope once the windows are full: {result.private_kb_per_hour:+.0f} kB/h private,"
+        f"slope once the windows are full: {result.anonymous_kb_per_hour:+.0f} kB/h anonymous memory,"
         f" {result.descriptors_per_hour:+.1f} descriptors/h; exit code {result.exit_code}"
     )
 
