@@ -331,9 +331,11 @@ def koordlet(*args: str) -> subprocess.CompletedProcess[str]:
 
 def until(what: str, met: Callable[[], Any], seconds: float, more: Callable[[], str] = str) -> float:
     """Wait for a condition on real kernel files; the time it took. Bounded, and says what did not come, and `more`."""
-    begun = time.monotonic()
-    while not met():
-        if time.monotonic() - begun > seconds:
+    begun_s = time.monotonic()
+    while True:
+        looked_s = time.monotonic()
+        if met():
+            return looked_s - begun_s
+        if looked_s - begun_s > seconds:
             raise AssertionError(f"after {seconds:.0f} s still not: {what}\n{more()}")
-        time.sleep(0.005)
-    return time.monotonic() - begun
+        time.sleep(max(0.005, 2 * (time.monotonic() - looked_s)))  # a dear question must not be the machine's load
