@@ -2,7 +2,7 @@
 
 Both are asked every tick. A root is looked at every time, so a new pod is seen at once; of the pods' directories a
 tenth per tick. A look is a stat: kernfs counts the sub-directories in the number of links, so a directory is listed
-only when there are more or fewer than known, and at every third look all the same (one may have taken another's place).
+only when there are more or fewer than known, and at every sixth look all the same (one may have taken another's place).
 Where links do not count (btrfs) every look lists. On v1 the cpuset hierarchy is the one listed: its levels are what
 the cpuset policy must order.
 """
@@ -29,7 +29,7 @@ log = structlog.get_logger(__name__)
 
 Levels = tuple[tuple[str, ...], ...]
 _ROTATION: Final = 10
-_LISTED_EVERY: Final = 3
+_LISTED_EVERY: Final = 6
 _KNOBS: Final = (Knob.CPU_QUOTA, Knob.CPUSET, Knob.CPU_SHARES, Knob.CPU_IDLE)
 
 

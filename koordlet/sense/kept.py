@@ -1,9 +1,21 @@
-"""`KeptFile`: a kernel file that is read every tick, on a descriptor that stays open."""
+"""Small kernel files: `KeptFile` for one that is read every tick, on a descriptor that stays open; `read_once`."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
+
+_BYTES: Final = 4096
+
+
+def read_once(path: str) -> bytes:
+    """Content, without the layers of `open`, which would cost more than the kernel does. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(fd, _BYTES)
+    finally:
+        os.close(fd)
 
 
 class KeptFile:
@@ -29,7 +41,7 @@ class KeptFile:
             if fd < 0:
                 return None
             try:
-                return os.pread(fd, 4096, 0)
+                return os.pread(fd, _BYTES, 0)
             except OSError:
                 self.close()
         return None

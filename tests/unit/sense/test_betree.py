@@ -63,14 +63,14 @@ def test_pods_are_seen_at_once_and_containers_within_ten_refreshes(tree: Tree) -
 
 
 @pytest.mark.parametrize(("old", "new"), [("pod7", "newpod"), ("pod7/old", "pod7/new")], ids=["pod", "container"])
-def test_one_in_the_place_of_another_is_seen_within_thirty_refreshes(tree: Tree, old: str, new: str) -> None:
+def test_one_in_the_place_of_another_is_seen_within_sixty_refreshes(tree: Tree, old: str, new: str) -> None:
     for i in range(25):
         tree.make(f"{ROOT}/pod{i}/old")
     below = BeTree(tree.host)
     below.levels(ROOT)
     tree.remove(f"{ROOT}/{old}")
     tree.make(f"{ROOT}/{new}")
-    for second in range(40):
+    for second in range(70):
         below.refresh(float(second))
     listed = below.levels(ROOT)[1 if old == "pod7" else 2]
     assert len(listed) == 25
