@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from koordlet.act.executor import Executor
 from koordlet.act.journal import Journal
 from koordlet.decide.strategies import STRATEGIES
+from koordlet.kernel.write import write_file
 from koordlet.loops import Engine, Parts
 from koordlet.model.knob import Knob
 from koordlet.model.pod import Container, Pod, PodSet, Tree
@@ -70,8 +72,11 @@ class Pods:
 
 
 class Be:
+    """doubted: times at which what is known below the roots was to be looked at anew."""
+
     def __init__(self, tree: HostTree) -> None:
         self.reader = RootReader(tree.host)
+        self.doubted: list[float] = []
 
     def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]:
         return ((BE, Tree.KUBELET),)
@@ -80,7 +85,8 @@ class Be:
         return self.reader.read(path, tree, ((path,),))
 
     def refresh(self, now_s: float, *, anew: bool) -> None:
-        pass
+        if anew:
+            self.doubted.append(now_s)
 
 
 @dataclasses.dataclass
@@ -167,6 +173,29 @@ def test_a_failing_strategy_keeps_its_decisions_and_the_others_go_on(rig: Rig) -
     assert rig.quota_us > 0
     broken.fail = False
     assert engine.tick(rig.now_s + 6).stats.strategy_errors == {}
+
+
+def test_a_refused_write_makes_us_doubt_what_is_below_the_roots(rig: Rig, tmp_path: Path) -> None:
+    refusals = [errno.EINVAL]
+
+    def write(path: Path, data: bytes) -> None:
+        if path.name == "cpu.cfs_quota_us" and refusals:
+            raise OSError(refusals.pop(), "a child has more")
+        write_file(path, data)
+
+    journal = Journal(tmp_path / "other", "boot")
+    rig.parts.act = Executor(rig.tree.host, journal, lambda record: None, writer=write)
+    rig.parts.policy = lambda now_s: dataclasses.replace(POLICY, identity=False)
+    engine = Engine(rig.parts)
+    rig.pods.put(range(2), rig.now_s)
+    for tick in range(5):
+        rig.node_burn(5_000)
+        rig.pods.burn("kubepods/burstable/pod0", 4_000_000_000)
+        engine.tick(rig.now_s + tick)
+    assert isinstance(rig.parts.be, Be)
+    assert len(rig.parts.be.doubted) == 1
+    assert rig.quota_us == 540_000
+    journal.close()
 
 
 def test_the_loop_waits_for_a_node_without_complaint_and_works_once_it_is_there(rig: Rig) -> None:
