@@ -25,7 +25,7 @@ LOWER: Final = 0.85
 """A limit below this share of the one before the surge counts as the answer to it."""
 MISSED_S: Final = 10.0
 SETTLE_S: Final = 3.0
-RECOVER_S: Final = 20.0
+RECOVER_S: Final = 60.0
 POLL_S: Final = 0.0005
 SAMPLE_NS: Final = 100_000_000
 
