@@ -30,8 +30,9 @@ def guarded(body: Callable[[], int]) -> int:
         with _stop_on_signals():
             return body()
     except Stopped as stopped:
-        say("stopped; the demo's cgroups and processes are gone")
-        return 128 + int(stopped.args[0])
+        number = int(stopped.args[0])
+        say(f"stopped by {signal.Signals(number).name}; the demo's cgroups and processes are gone")
+        return 128 + number
     except LoadError as error:
         say(str(error))
         return 1
