@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -32,7 +32,7 @@ CPU_PANEL: Final = (130, 470)
 LATENCY_PANEL: Final = (530, 790)
 """Top and bottom of the two panels."""
 MOST_REACTION_S: Final = 24.0
-"""Of the surges only the first are drawn, or the phases would get too narrow."""
+"""Of the surges only the last are drawn, or the phases would get too narrow."""
 
 INK, GRID, SHADE = "#222222", "#dddddd", "#f4f6f8"
 BLUE, ORANGE, GREEN, RED, PALE = "#1f6fb4", "#e07b1a", "#2a8f4a", "#c02b3a", "#e9aeb4"
@@ -76,7 +76,8 @@ def to_columns(outcome: Outcome, reaction: Reaction | None) -> list[Column]:
         title = (one.antagonist.value if one.antagonist else "no batch job", one.phase.value)
         columns.append(Column(title, one.samples[-1].at_s, one.samples, one.online.slots))
     if reaction is not None and reaction.samples:
-        shown = [sample for sample in reaction.samples if sample.at_s <= MOST_REACTION_S]
+        from_s = max(reaction.samples[-1].at_s - MOST_REACTION_S, 0.0)
+        shown = [replace(sample, at_s=sample.at_s - from_s) for sample in reaction.samples if sample.at_s >= from_s]
         columns.append(Column(("online surges,", "koordlet with suppress"), shown[-1].at_s, shown, ()))
     return columns
 
