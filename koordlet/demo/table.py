@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 NOTES: Final = """\
-p50, p99, p99.9: ms from when a request should have been sent to its end{rounds}.
+p50, p99, p99.9: ms from when a request should have been sent to its end.{rounds}
 x alone, x unman.: p99 as a multiple of that of the same round's phase. On a
 virtual machine an idle CPU wakes up late, so a lone service is no perfect
 baseline; the distance to unmanaged is what protection is worth.
@@ -33,7 +33,7 @@ def print_table(options: Options, outcome: Outcome) -> None:
     console = Console(file=sys.stdout, highlight=False)
     console.width = max(console.width, _WIDTH)  # a table cut off says nothing; a terminal wraps lines
     console.print(make_table(options, outcome))
-    console.print(NOTES.format(rounds=f", median of {options.rounds} rounds" if options.rounds > 1 else ""))
+    console.print(NOTES.format(rounds=f"\nMedians of {options.rounds} rounds." if options.rounds > 1 else ""))
     others = max(row.other_cpus for row in outcome.rows)
     if others > BUSY_SHARE * cpu_count():
         console.print(f"Careful: other work on this machine used up to {others:.1f} of {cpu_count()} CPUs meanwhile.")
@@ -124,4 +124,4 @@ def _rate(per_s: float) -> str:
 
 
 def _times(ratio: float) -> str:
-    return f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
+    return f"{ratio:.4f}" if ratio < 0.1 else f"{ratio:.2f}" if ratio < 10 else f"{ratio:,.0f}"
