@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -38,6 +39,7 @@ def main() -> int:
     if reason := why_not():
         print(f"bench/daemon.py: {reason}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
     results = []
     for pods in args.pods.split(","):
         with contextlib.closing(ScratchNode(int(pods))) as node:

@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 from dataclasses import asdict, dataclass
@@ -51,6 +52,7 @@ def main() -> int:
     if reason := why_not():
         print(f"bench/soak.py: {reason}", file=sys.stderr)
         return 2
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
     result = soak(args.minutes, args.pods, args.churn)
     if args.output == "json":
         print(json.dumps({"load_average": os.getloadavg(), **asdict(result)}, indent=2))
