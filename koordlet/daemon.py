@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import Final
 
 import structlog
 
@@ -32,6 +31,7 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.write import write_file
 from koordlet.loops import Engine, Parts, Source
 from koordlet.loops import run as run_loop
+from koordlet.model.places import JOURNAL_FILE, LOCK_FILE, SOCKET_FILE
 from koordlet.model.pod import PodSet
 from koordlet.model.psi import Pressures
 from koordlet.report import logs
@@ -47,10 +47,6 @@ from koordlet.sources.local import LocalSource
 from koordlet.store.rings import RingStore
 
 log = structlog.get_logger(__name__)
-
-LOCK_FILE: Final = "koordlet.lock"
-SOCKET_FILE: Final = "koordlet.sock"
-JOURNAL_FILE: Final = "journal"
 
 
 class StartError(Exception):
@@ -101,7 +97,6 @@ class Agent:
     executor: Executor
     notifier: Notifier
     stop: Stop
-    node_poll: Callable[[float], object]
 
     def serve(self) -> None:
         interval_s = watchdog_interval_s()
@@ -158,6 +153,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             left = undo(host, journal, audit, why="left by a previous run")
             log.info("recovered", restored=left.restored, kept_foreign=left.kept, failed=left.failed)
 
+    own_version = version("koordlet")
     rings = RingStore()
     sampler = Sampler(host, rings)
     stack.callback(sampler.close)
@@ -170,7 +166,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         lambda: engine.workloads(),
         lambda: _extra(sampler, sentinel, audit, source_errors),
         start_time_s=time.time(),
-        version=version("koordlet"),
+        version=own_version,
     )
     policy = PolicyInput(flags, kubepods, metrics.count_policy_reload_failed)
     be = BeInput(host, kubepods, lambda: policy.current)
@@ -216,12 +212,13 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             observe=flags.observe,
         )
     )
-    pages = Pages(metrics, lambda: engine.snapshot, engine.workloads, audit, version=version("koordlet"))
-    door = HttpDoor(flags.addr, str(flags.run_dir / SOCKET_FILE), pages.public(), pages.private())
+    pages = Pages(metrics, lambda: engine.snapshot, engine.workloads, audit, version=own_version)
+    socket_path = str(flags.run_dir / SOCKET_FILE)
+    door = HttpDoor(flags.addr, socket_path, pages.public(), pages.private())
     door.start()
     stack.callback(door.close)
-    log.info("listening", addr=flags.addr, port=door.port, socket=str(flags.run_dir / SOCKET_FILE))
-    return Agent(flags, engine, executor, Notifier(), stop, node.poll)
+    log.info("listening", addr=flags.addr, port=door.port, socket=socket_path)
+    return Agent(flags, engine, executor, Notifier(), stop)
 
 
 def make_host(flags: Flags) -> Host:

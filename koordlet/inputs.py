@@ -23,6 +23,7 @@ from koordlet.kernel.probe import probe
 from koordlet.kernel.proc import read_node_memory
 from koordlet.kernel.topology import read_topology
 from koordlet.model.cpuset import CpuSet
+from koordlet.model.places import inside
 from koordlet.model.pod import PodSet, Tree
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.slo import SuppressPolicy
@@ -276,7 +277,7 @@ class BeInput:
             self._requests = (pods.revision, {})
         known = self._requests[1]
         if path not in known:
-            known[path] = sum(pod.batch_request_mcpu for pod in pods.pods if pod.active and _below(pod.cgroup, path))
+            known[path] = sum(pod.batch_request_mcpu for pod in pods.pods if pod.active and inside(pod.cgroup, path))
         return known[path]
 
     def close(self) -> None:
@@ -291,7 +292,3 @@ def ls_groups(pods: PodSet, kubepods: Kubepods | None) -> tuple[str, ...]:
         if online and (pod.tree is Tree.OURS or pod.kube_qos is KubeQos.GUARANTEED) and len(groups) < MAX_LS_GROUPS:
             groups.append(pod.cgroup)
     return tuple(groups)
-
-
-def _below(path: str, root: str) -> bool:
-    return path == root or path.startswith(root + "/")

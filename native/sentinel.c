@@ -2,6 +2,8 @@
  *
  * One mutex covers everything that changes after creation. A look holds it for the time of its reads (tens of
  * microseconds); the callers from Python wait at most that long. epoll and timerfd are changed by whoever holds it.
+ *
+ * Longer than most files: the thread, its sources and its plan share that mutex and the struct, which no other file sees.
  */
 #define _GNU_SOURCE /* memmem, pthread_setname_np, F_DUPFD_CLOEXEC */
 #include "sentinel.h"

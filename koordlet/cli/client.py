@@ -9,9 +9,10 @@ import socket
 from typing import Any, Final
 from urllib.parse import urlencode
 
+from koordlet.model.places import SOCKET_FILE
+
 RUN_DIR: Final = "/run/koordlet"
-SOCKET_NAME: Final = "koordlet.sock"
-DEFAULT_SOCKET: Final = f"{RUN_DIR}/{SOCKET_NAME}"
+DEFAULT_SOCKET: Final = f"{RUN_DIR}/{SOCKET_FILE}"
 TIMEOUT_S: Final = 5.0
 _ANSWER_MAX_BYTES: Final = 64 << 20
 
@@ -67,7 +68,7 @@ def _no_agent(socket_path: str) -> str:
     if directory != RUN_DIR:
         start += f" -run-dir={directory}"
     text = f"no agent answers on {socket_path}\n  start one:   {start}"
-    return f"{text}\n  elsewhere?   name its socket with --socket DIR/{SOCKET_NAME}"
+    return f"{text}\n  elsewhere?   name its socket with --socket DIR/{SOCKET_FILE}"
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -10,7 +10,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from koordlet.cli.client import SOCKET_NAME, AgentError, ask
+from koordlet.cli.client import AgentError, ask
+from koordlet.model.places import JOURNAL_FILE, SOCKET_FILE
 
 if TYPE_CHECKING:
     from koordlet.kernel.host import Host
@@ -100,13 +101,13 @@ def _state(state_dir: Path) -> Finding:
         return Finding("state dir", Grade.FAIL, f"{place} is not writable", "run as root, or choose another -state-dir")
     if place != state_dir:
         return Finding("state dir", Grade.OK, f"{state_dir} can be made")
-    if (state_dir / "journal").exists():
+    if (state_dir / JOURNAL_FILE).exists():
         return Finding("state dir", Grade.OK, f"{state_dir} has a journal")
     return Finding("state dir", Grade.OK, f"{state_dir} is writable")
 
 
 def _agent(run_dir: Path) -> Finding:
-    path = run_dir / SOCKET_NAME
+    path = run_dir / SOCKET_FILE
     try:
         status, answer = ask(str(path), "/healthz")
     except AgentError as error:

@@ -13,8 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from koordlet.cli.client import SOCKET_NAME, AgentError, ask
+from koordlet.cli.client import AgentError, ask
 from koordlet.cli.screen import console, fail
+from koordlet.model.places import SOCKET_FILE
 
 if TYPE_CHECKING:
     from koordlet.config.flags import Flags
@@ -96,7 +97,7 @@ def _own_options(argv: list[str]) -> tuple[bool, int | None, list[str]]:
 def _with_view(words: list[str], flags: Flags, frames: int | None) -> int:
     from koordlet.cli.top import ends_on_sigterm, watch
 
-    socket_path = str(flags.run_dir / SOCKET_NAME)
+    socket_path = str(flags.run_dir / SOCKET_FILE)
     if _answers(socket_path):
         return fail("run", f"an agent runs already; see it with: koordlet top --socket {socket_path}")
     environment = {**os.environ, "PYTHONUNBUFFERED": "1"}

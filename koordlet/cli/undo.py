@@ -47,17 +47,18 @@ def _undo(given: Any) -> int:
     from koordlet.act.lock import Lock, LockedError
     from koordlet.act.undo import undo
     from koordlet.kernel.host import Host
+    from koordlet.model.places import JOURNAL_FILE, LOCK_FILE
     from koordlet.report import logs
     from koordlet.report.audit import AuditLog
 
     logs.configure("text", 0)  # to stderr; structlog's own default is stdout
-    path = Path(given.state_dir) / "journal"
+    path = Path(given.state_dir) / JOURNAL_FILE
     roots = {f"{root.replace('-', '_')}_root": getattr(given, f"{root.replace('-', '_')}_root_dir") for root in ROOTS}
     host = Host.preset(given.mode, **{name: Path(root) for name, root in roots.items() if root})
     try:
         if not path.exists():
             return _nothing(given, f"{path}: there is no journal, so no agent has left anything behind")
-        with Lock(Path(given.run_dir) / "koordlet.lock"):
+        with Lock(Path(given.run_dir) / LOCK_FILE):
             journal = Journal(path, read_boot_id(host))
             try:
                 entries = journal.live()

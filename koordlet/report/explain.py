@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
+from koordlet.model.places import inside
 from koordlet.model.pod import Pod
 from koordlet.model.status import Held, Snapshot, WorkloadUsage
 from koordlet.report.rows import Row, age_s, be_row, held_row, pod_row, shadowed_row, usage_row
@@ -120,7 +121,7 @@ def _cgroup_path(what: str) -> str:
 
 
 def _inside(target: str, tops: tuple[str, ...]) -> bool:
-    return any(target == top or target.startswith(f"{top}/") for top in tops if top)
+    return any(inside(target, top) for top in tops if top)
 
 
 def _above(target: str, targets: tuple[str, ...]) -> bool:

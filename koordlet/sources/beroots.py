@@ -13,6 +13,7 @@ from typing import Final
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import Host
 from koordlet.kernel.kubepods import Kubepods
+from koordlet.model.places import inside
 from koordlet.model.pod import PodSet, Tree
 from koordlet.model.qos import KubeQos
 
@@ -42,12 +43,12 @@ def be_roots(pods: PodSet, kubepods: Kubepods | None, host: Host) -> tuple[tuple
     look = _Look(host, best_effort, online | ({kube_root} if kube_root else set()), [MAX_VISITED])
     tops: set[str] = set()
     for path in sorted(best_effort):
-        if look.holds_online(path) or any(_inside(path, top) for top in tops):
+        if look.holds_online(path) or any(inside(path, top) for top in tops):
             continue
         top, above = path, _parent(path)
         while above and look.only_best_effort(above):
             top, above = above, _parent(above)
-        tops = {other for other in tops if not _inside(other, top)} | {top}
+        tops = {other for other in tops if not inside(other, top)} | {top}
     return tuple(sorted([*roots, *((top, Tree.OURS) for top in tops)]))
 
 
@@ -59,7 +60,7 @@ class _Look:
     left: list[int]
 
     def holds_online(self, path: str) -> bool:
-        return any(_inside(other, path) for other in self.online)
+        return any(inside(other, path) for other in self.online)
 
     def only_best_effort(self, path: str) -> bool:
         """Nothing but declared best-effort work may run in or below this cgroup."""
@@ -71,7 +72,7 @@ class _Look:
             child = f"{path}/{name}"
             if child in self.best_effort:
                 continue
-            leads_on = any(_inside(other, child) for other in self.best_effort)
+            leads_on = any(inside(other, child) for other in self.best_effort)
             if not (self.only_best_effort(child) if leads_on else self._is_empty(child)):
                 return False
         return True
@@ -99,11 +100,6 @@ class _Look:
             if is_gone(error):
                 return []
             raise
-
-
-def _inside(path: str, outer: str) -> bool:
-    """At or below."""
-    return path == outer or path.startswith(f"{outer}/")
 
 
 def _parent(path: str) -> str:

@@ -3,7 +3,6 @@
 #include "check.h"
 #include "sentinel.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -266,17 +265,6 @@ static void thread_fires_and_stops(void)
     kl_sentinel_destroy(s);
     close(root);
     close(trigger);
-}
-
-static int open_descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    CHECK(dir != NULL);
-    int count = 0;
-    while (readdir(dir) != NULL)
-        count++;
-    closedir(dir);
-    return count;
 }
 
 int main(void)

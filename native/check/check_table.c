@@ -5,7 +5,6 @@
 #include "node.h"
 #include "table.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -61,17 +60,6 @@ static int add(struct kl_table *table, const char *cgroup, int kind, int pod)
         .memory_series = -1,
     };
     return kl_table_add(table, &spec);
-}
-
-static int open_descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    CHECK(dir != NULL);
-    int count = 0;
-    while (readdir(dir) != NULL)
-        count++;
-    closedir(dir);
-    return count;
 }
 
 static void bad_rows_are_refused(void)

@@ -68,22 +68,27 @@ V2_FILES: dict[str, str] = {
 """A fresh v2 cgroup with all controllers on."""
 
 
+def host_below(root: Path, version: CgroupVersion) -> Host:
+    """A host whose root directories all lie below one."""
+    return Host(
+        cgroup_root=root / "cgroup",
+        sys_root=root / "sys",
+        sys_fs_root=root / "sys/fs",
+        proc_root=root / "proc",
+        var_run_root=root / "var/run",
+        run_root=root / "run",
+        kubelet_root=root / "kubelet",
+        version=version,
+    )
+
+
 class HostTree:
     """One node under `root`: cgroup/ sys/ sys/fs/ proc/ var/run/ run/ kubelet/."""
 
     def __init__(self, root: Path, version: CgroupVersion, tree: Mapping[str, Content] | None = None) -> None:
         self.root = root
         self.version = version
-        self.host = Host(
-            cgroup_root=root / "cgroup",
-            sys_root=root / "sys",
-            sys_fs_root=root / "sys/fs",
-            proc_root=root / "proc",
-            var_run_root=root / "var/run",
-            run_root=root / "run",
-            kubelet_root=root / "kubelet",
-            version=version,
-        )
+        self.host = host_below(root, version)
         self.put("", {"cgroup": {}, "sys": {"fs": {}}, "proc": {}, "var": {"run": {}}, "run": {}, "kubelet": {}})
         if version is CgroupVersion.V2:
             self.put("cgroup", {"cgroup.controllers": "cpuset cpu io memory\n"})

@@ -5,7 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.kernel.host import CgroupVersion
+from tests.hosts.tree import host_below
 
 V1_DIRS = ("cpu", "cpuacct", "cpuset", "memory")
 
@@ -16,16 +17,7 @@ class Tree:
     def __init__(self, base: Path, version: CgroupVersion = CgroupVersion.V1) -> None:
         self.version = version
         self.base = base
-        self.host = Host(
-            cgroup_root=base / "cgroup",
-            sys_root=base / "sys",
-            sys_fs_root=base / "sys/fs",
-            proc_root=base / "proc",
-            var_run_root=base / "var/run",
-            run_root=base / "run",
-            kubelet_root=base / "kubelet",
-            version=version,
-        )
+        self.host = host_below(base, version)
         self.host.proc_root.mkdir(parents=True)
         self.node(0, 0)
 

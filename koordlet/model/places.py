@@ -1,0 +1,17 @@
+"""Names that several rooms must spell alike: the agent's own files, and where one cgroup lies in another. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SOCKET_FILE: Final = "koordlet.sock"
+"""The command's socket, in the run directory."""
+LOCK_FILE: Final = "koordlet.lock"
+"""One agent per run directory."""
+JOURNAL_FILE: Final = "journal"
+"""The restore journal, in the state directory."""
+
+
+def inside(path: str, outer: str) -> bool:
+    """Cgroup path at or below another, both relative to the hierarchy's root."""
+    return path == outer or path.startswith(f"{outer}/")
