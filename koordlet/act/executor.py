@@ -6,7 +6,7 @@ it writes nothing. Everything else is verified once per `force_s`, spread over t
 One slot per (target, knob). A slot is looked at when its wish is new, when it is due (retry, forced check) or when a
 hot file no longer reads as before; `carry_out` then writes all changes of the pass together, in order.
 
-Longer than most files: it is one state machine over a slot; what could stand alone is in slot, book, writes and records.
+Longer than most files: one state machine over a slot; what could stand alone is in slot, book, writes and records.
 """
 
 from __future__ import annotations
