@@ -129,7 +129,10 @@ class Agent:
             log.info("stopping", signal=asked.name if asked else "")
             self.notifier.stopping()
             if self.flags.restore_on_exit:
-                self.executor.restore_all(time.monotonic(), "clean stop" if asked else "the loop failed")
+                why = "clean stop" if asked else "the loop failed"
+                for applier in self.engine.parts.appliers:
+                    applier.restore_all(time.monotonic(), why)
+                self.executor.restore_all(time.monotonic(), why)
         log.info("stopped")
 
 

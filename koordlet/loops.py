@@ -10,18 +10,19 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import structlog
 
+from koordlet.model.effect import Applier, Effect, EffectReport
 from koordlet.model.knob import Decision
 from koordlet.model.pod import HostApp, Pod, PodSet, Tree
 from koordlet.model.psi import Pressures
-from koordlet.model.status import ApplyReport, Snapshot, TickStats, WorkloadUsage
+from koordlet.model.status import ApplyReport, Snapshot, TickStats
 from koordlet.model.support import Support
-from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy, Reading, SurgePlan, Usage
+from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy, Reading, SurgePlan, Usage, WorkloadUsage
 
 log = structlog.get_logger(__name__)
 
@@ -92,10 +93,36 @@ class Parts:
     degraded: Callable[[], tuple[str, ...]] = tuple
     ls_groups: Callable[[PodSet], tuple[str, ...]] = lambda pods: ()
     pressures: Callable[[PodSet, float], Pressures | None] = lambda pods, now_s: None
+    appliers: tuple[Applier, ...] = ()
     intervals_s: dict[str, float] = field(default_factory=dict)
     interval_s: float = 1.0
     observe: bool = False
     wall: Callable[[], float] = time.time
+
+
+class LazyWorkloads(Mapping[str, WorkloadUsage]):
+    """Rows of one pass by cgroup path, read on first use: most ticks nobody looks.
+
+    To be used on the loop's thread before the next pass, as strategies do.
+    """
+
+    def __init__(self, read: Callable[[], Iterable[WorkloadUsage]]) -> None:
+        self._read = read
+        self._rows: dict[str, WorkloadUsage] | None = None
+
+    def _known(self) -> dict[str, WorkloadUsage]:
+        if self._rows is None:
+            self._rows = {row.cgroup: row for row in self._read()}
+        return self._rows
+
+    def __getitem__(self, cgroup: str) -> WorkloadUsage:
+        return self._known()[cgroup]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._known())
+
+    def __len__(self) -> int:
+        return len(self._known())
 
 
 class Engine:
@@ -117,6 +144,7 @@ class Engine:
         self._view: NodeView | None = None
         self._notes: dict[str, float] = {}
         self._errors: dict[str, str] = {}
+        self._effects: dict[str, EffectReport] = {}
         # A refused write may be due to a group below a BE root that we do not know yet (EBUSY, EINVAL on v1).
         self._doubt = False
 
@@ -190,6 +218,7 @@ class Engine:
             host_apps=apps,
             be_roots=tuple(parts.be.read(path, tree, pods, now_s) for path, tree in roots),
             support=parts.support(now_s),
+            workloads=LazyWorkloads(parts.sense.workloads),
         )
         return self._view
 
@@ -211,10 +240,7 @@ class Engine:
         try:
             outcome = strategy.decide(view, policy, self._states[strategy.name], now_s)
         except Exception as error:  # one strategy's fault must not stop the others' tick
-            text = f"{type(error).__name__}: {error}"
-            if self._errors.get(strategy.name) != text:
-                log.exception("strategy.failed", strategy=strategy.name)
-            self._errors[strategy.name] = text
+            self._failed(strategy.name, error)
             return
         self._errors.pop(strategy.name, None)
         self._states[strategy.name] = outcome.state
@@ -222,10 +248,35 @@ class Engine:
         for note in outcome.notes:
             self._note(f"{strategy.name}: {note}", now_s)
 
+    def _failed(self, name: str, error: Exception) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if self._errors.get(name) != text:
+            log.exception("strategy.failed", strategy=name)
+        self._errors[name] = text
+
     def _apply(self, now_s: float) -> ApplyReport:
         report = self.parts.act.apply({name: o.decisions for name, o in self._outcomes.items()}, now_s)
         self._set_plan()
+        self._carry_out(now_s)
         return report
+
+    def _carry_out(self, now_s: float) -> None:
+        """Hand each applier what is wanted of its kind. One that fails keeps the others going."""
+        wanted: dict[str, list[Effect]] = {applier.kind: [] for applier in self.parts.appliers}
+        for strategy in self.parts.strategies:
+            outcome = self._outcomes.get(strategy.name)
+            for effect in outcome.effects if outcome is not None else ():
+                if effect.kind in wanted:
+                    wanted[effect.kind].append(effect)
+                else:
+                    self._note(f"{effect.owner}: no way to carry out {effect.kind} here", now_s)
+        for applier in self.parts.appliers:
+            name = f"act {applier.kind}"
+            try:
+                self._effects[applier.kind] = applier.apply(tuple(wanted[applier.kind]), now_s)
+                self._errors.pop(name, None)
+            except Exception as error:
+                self._failed(name, error)
 
     def _set_plan(self) -> None:
         if self.parts.watch is None:
@@ -250,6 +301,7 @@ class Engine:
             observe=self.parts.observe,
             degraded=self.parts.degraded(),
             pressures=self.parts.pressures(view.pods, view.now_s),
+            effects=dict(self._effects),
         )
         return self.snapshot
 

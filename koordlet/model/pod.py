@@ -20,6 +20,7 @@ from koordlet.model.qos import (
     priority_value,
     raw_priority_class,
 )
+from koordlet.model.settings import PodSettings
 
 
 class Tree(StrEnum):
@@ -76,6 +77,7 @@ class Pod:
     containers: tuple[Container, ...] = ()
     cpuset: CpuSet | None = None
     cpuset_error: str = ""
+    settings: PodSettings = field(default_factory=PodSettings)
 
     @property
     def key(self) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from koordlet.model.effect import EffectReport
 from koordlet.model.knob import Decision, Knob
-from koordlet.model.pod import Pod
 from koordlet.model.psi import Pressures
-from koordlet.model.view import NodeView, Outcome, Reading
+from koordlet.model.view import NodeView, Outcome
 from koordlet.model.why import Why
 
 
@@ -59,24 +59,6 @@ class ApplyReport:
 
 
 @dataclass(frozen=True, slots=True)
-class WorkloadUsage:
-    """Latest figures of a pod, a container (container name set) or a host application (pod None).
-
-    cpu_mcpu over the last interval; memory_bytes without page cache; memory_raw_bytes as the kernel counts it;
-    throttled: share of periods throttled 0..1, None where no quota is set.
-    """
-
-    name: str
-    cgroup: str
-    pod: Pod | None = None
-    container: str = ""
-    cpu_mcpu: Reading | None = None
-    memory_bytes: Reading | None = None
-    memory_raw_bytes: Reading | None = None
-    throttled: Reading | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class TickStats:
     """The loop's own figures. overruns: ticks that started late by more than one interval."""
 
@@ -92,7 +74,7 @@ class Snapshot:
     """One tick's whole story, handed by the loop to report; immutable, so any thread may read it.
 
     degraded: reasons why health is degraded, empty when fine. wall_s: time.time() of the tick.
-    pressures: latest pressure readings, None where the kernel has none.
+    pressures: latest pressure readings, None where the kernel has none. effects: by kind of effect.
     """
 
     view: NodeView
@@ -103,3 +85,4 @@ class Snapshot:
     observe: bool = False
     degraded: tuple[str, ...] = ()
     pressures: Pressures | None = None
+    effects: dict[str, EffectReport] = field(default_factory=dict)

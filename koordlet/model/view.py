@@ -5,12 +5,14 @@ Every reading carries when it was taken, on the monotonic clock. None is "no suc
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
 from koordlet.model.cpuset import CpuSet
+from koordlet.model.effect import Effect
 from koordlet.model.knob import Decision
-from koordlet.model.pod import HostApp, PodSet, Tree
+from koordlet.model.pod import HostApp, Pod, PodSet, Tree
 from koordlet.model.slo import NodeSlo
 from koordlet.model.support import Support
 from koordlet.model.topology import Topology
@@ -50,6 +52,24 @@ class Usage:
     system_memory_bytes: Reading | None = None
     surge_mcpu: Reading | None = None
     ls_pressure_permyriad: Reading | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkloadUsage:
+    """Latest figures of a pod, a container (container name set) or a host application (pod None).
+
+    cpu_mcpu over the last interval; memory_bytes without page cache; memory_raw_bytes as the kernel counts it;
+    throttled: share of periods throttled 0..1, None where no quota is set.
+    """
+
+    name: str
+    cgroup: str
+    pod: Pod | None = None
+    container: str = ""
+    cpu_mcpu: Reading | None = None
+    memory_bytes: Reading | None = None
+    memory_raw_bytes: Reading | None = None
+    throttled: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +116,8 @@ class BeRoot:
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """interval_s: the collect interval, the unit in which ages are judged."""
+    """interval_s: the collect interval, the unit in which ages are judged. workloads: by cgroup path, every pod,
+    container and host application of this pass; made on first use, so look only when the totals give reason to."""
 
     now_s: float
     interval_s: float = 1.0
@@ -106,6 +127,7 @@ class NodeView:
     host_apps: tuple[HostApp, ...] = ()
     be_roots: tuple[BeRoot, ...] = ()
     support: Support = field(default_factory=Support)
+    workloads: Mapping[str, WorkloadUsage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,10 +164,12 @@ S = TypeVar("S")
 class Outcome(Generic[S]):
     """A strategy's answer. decisions: all that it wants now; what it wanted before and no longer names is
     restored by act. gauges: (metric name without prefix, label pairs, value). notes: one-line faults, each
-    logged once per minute at most. plan: only the suppress strategy sets it."""
+    logged once per minute at most. plan: only the suppress strategy sets it. effects: all that it wants now and that
+    is no knob."""
 
     decisions: tuple[Decision, ...]
     state: S
     gauges: tuple[tuple[str, tuple[tuple[str, str], ...], float], ...] = ()
     notes: tuple[str, ...] = ()
     plan: SurgePlan | None = None
+    effects: tuple[Effect, ...] = ()

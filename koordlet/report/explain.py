@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from koordlet.model.places import inside
 from koordlet.model.pod import Pod
-from koordlet.model.status import Held, Snapshot, WorkloadUsage
+from koordlet.model.status import Held, Snapshot
+from koordlet.model.view import WorkloadUsage
 from koordlet.report.rows import Row, age_s, be_row, held_row, pod_row, shadowed_row, usage_row
 
 MAX_KNOB_ROWS: Final = 500

@@ -10,7 +10,8 @@ from typing import Final
 
 from koordlet.model.pod import Container, Pod, Resources
 from koordlet.model.psi import Psi, Resource
-from koordlet.model.status import Snapshot, WorkloadUsage
+from koordlet.model.status import Snapshot
+from koordlet.model.view import WorkloadUsage
 from koordlet.report.families import Families
 from koordlet.report.families_internal import PSI_NAMES, fresh, psi_samples
 

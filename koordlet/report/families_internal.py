@@ -8,8 +8,8 @@ from dataclasses import fields
 from typing import Final
 
 from koordlet.model.psi import Psi, Resource
-from koordlet.model.status import HeldState, Snapshot, WorkloadUsage
-from koordlet.model.view import Reading, Usage
+from koordlet.model.status import HeldState, Snapshot
+from koordlet.model.view import Reading, Usage, WorkloadUsage
 from koordlet.report.families import Families
 
 PSI_NAMES: Final[dict[Resource, str]] = {"cpu": "cpu", "memory": "mem", "io": "io"}

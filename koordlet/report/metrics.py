@@ -18,7 +18,8 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from koordlet.model.status import Snapshot, WorkloadUsage
+from koordlet.model.status import Snapshot
+from koordlet.model.view import WorkloadUsage
 from koordlet.report.families import PREFIX, Families
 from koordlet.report.families_external import external_families
 from koordlet.report.families_internal import internal_families

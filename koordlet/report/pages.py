@@ -10,7 +10,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from koordlet.model.status import Snapshot, WorkloadUsage
+from koordlet.model.status import Snapshot
+from koordlet.model.view import WorkloadUsage
 from koordlet.report.audit import TAIL_RECORDS, AuditLog
 from koordlet.report.explain import explain_json
 from koordlet.report.health import Health, liveness, readiness

@@ -14,10 +14,10 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Decision, Knob, Restore
 from koordlet.model.pod import Pod
 from koordlet.model.psi import Pressures, Psi, Resource
-from koordlet.model.status import Held, Shadowed, Snapshot, WorkloadUsage
+from koordlet.model.status import Held, Shadowed, Snapshot
 from koordlet.model.support import Capability
 from koordlet.model.units import DEFAULT_PERIOD_US, quota_to_mcpu
-from koordlet.model.view import BeRoot, Reading
+from koordlet.model.view import BeRoot, Reading, WorkloadUsage
 from koordlet.model.why import Why
 
 Row = dict[str, Any]

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 from koordlet.model.pod import Pod
 from koordlet.model.qos import Qos
-from koordlet.model.status import HeldState, Snapshot, WorkloadUsage
-from koordlet.model.view import Usage
+from koordlet.model.status import HeldState, Snapshot
+from koordlet.model.view import Usage, WorkloadUsage
 from koordlet.report.rows import (
     Row,
     age_s,

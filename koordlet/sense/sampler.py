@@ -16,8 +16,7 @@ import structlog
 from koordlet._native import ffi, lib
 from koordlet.kernel.host import Host
 from koordlet.model.pod import HostApp, PodSet
-from koordlet.model.status import WorkloadUsage
-from koordlet.model.view import Reading, Usage
+from koordlet.model.view import Reading, Usage, WorkloadUsage
 from koordlet.sense.node import NodeMeter
 from koordlet.sense.rows import Rings, Rows
 from koordlet.sense.targets import Target, wanted_targets

@@ -19,8 +19,12 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.pod import Container, Pod, Resources
 from koordlet.model.qos import KubeQos, raw_qos
 from koordlet.model.quantity import parse_mcpu, parse_units
+from koordlet.model.settings import PodSettings
+from koordlet.sources.settings import read_settings
 
 MAX_PODS: Final = 10_000
+QOS_LABEL: Final = "koordinator.sh/qosClass"
+PRIORITY_LABEL: Final = "koordinator.sh/priority-class"
 RESOURCE_STATUS: Final = "scheduling.koordinator.sh/resource-status"
 
 
@@ -67,7 +71,7 @@ def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
     kube_qos = _kube_qos(item, errors)
     uid = _uid(metadata)
     cgroup = kubepods.pod_dir(uid, kube_qos)
-    labels = metadata.labels or _Labels()
+    labels = metadata.labels or {}
     phase = status.phase or "Pending"
     cpuset, cpuset_error = None, ""
     if phase in ("Pending", "Running"):  # beyond: a finished pod releases its CPUs
@@ -79,22 +83,28 @@ def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
         cgroup=cgroup,
         kube_qos=kube_qos,
         phase=phase,
-        qos=raw_qos(labels.qos),
+        qos=raw_qos(labels.get(QOS_LABEL)),
         priority=item.spec.priority if item.spec else None,
-        priority_label=labels.priority_class,
+        priority_label=labels.get(PRIORITY_LABEL),
         containers=_containers(item, cgroup, kubepods, errors),
         cpuset=cpuset,
         cpuset_error=cpuset_error,
+        settings=_settings(metadata, errors),
     )
 
 
 def _uid(metadata: _Metadata) -> str:
     """The name of the pod's cgroup: a static pod's config hash, which is the uid in the kubelet's own answer
     and an annotation of the mirror pod in the API server's."""
-    annotations = metadata.annotations
-    if annotations and annotations.config_mirror and annotations.config_mirror == annotations.config_hash:
-        return annotations.config_hash
-    return metadata.uid
+    annotations = metadata.annotations or {}
+    mirror = annotations.get("kubernetes.io/config.mirror")
+    return mirror if mirror and mirror == annotations.get("kubernetes.io/config.hash") else metadata.uid
+
+
+def _settings(metadata: _Metadata, errors: list[str]) -> PodSettings:
+    settings = read_settings(metadata.labels or {}, metadata.annotations or {})
+    errors.extend(f"pod {metadata.key}: {text}" for _, text in settings.faults)
+    return settings
 
 
 def _containers(item: _Pod, cgroup: str, kubepods: Kubepods, errors: list[str]) -> tuple[Container, ...]:
@@ -150,7 +160,7 @@ def _int64(value: int) -> int:
 
 def _cpuset(metadata: _Metadata, errors: list[str]) -> tuple[CpuSet | None, str]:
     """CPUs of annotation resource-status, or what is wrong with it. Nothing of a malformed one counts."""
-    text = metadata.annotations.resource_status if metadata.annotations else None
+    text = (metadata.annotations or {}).get(RESOURCE_STATUS)
     if text is None:
         return None, ""
     try:
@@ -197,23 +207,12 @@ def _kube_qos(item: _Pod, errors: list[str]) -> KubeQos:
 # The parts of the answer that are decoded. gc=False: trees without cycles, dropped right after.
 
 
-class _Labels(msgspec.Struct, gc=False):
-    qos: str | None = msgspec.field(default=None, name="koordinator.sh/qosClass")
-    priority_class: str | None = msgspec.field(default=None, name="koordinator.sh/priority-class")
-
-
-class _Annotations(msgspec.Struct, gc=False):
-    resource_status: str | None = msgspec.field(default=None, name=RESOURCE_STATUS)
-    config_hash: str | None = msgspec.field(default=None, name="kubernetes.io/config.hash")
-    config_mirror: str | None = msgspec.field(default=None, name="kubernetes.io/config.mirror")
-
-
 class _Metadata(msgspec.Struct, gc=False):
     name: str = ""
     namespace: str = ""
     uid: str = ""
-    labels: _Labels | None = None
-    annotations: _Annotations | None = None
+    labels: dict[str, str] | None = None
+    annotations: dict[str, str] | None = None
 
     @property
     def key(self) -> str:

@@ -9,10 +9,10 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Decision, Knob
 from koordlet.model.pod import Container, HostApp, Pod, PodSet, Resources, Tree
 from koordlet.model.qos import KubeQos, Qos
-from koordlet.model.status import ApplyReport, Held, HeldState, Shadowed, Snapshot, TickStats, WorkloadUsage
+from koordlet.model.status import ApplyReport, Held, HeldState, Shadowed, Snapshot, TickStats
 from koordlet.model.support import Capability, Level, Support
 from koordlet.model.topology import Cpu, Topology
-from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Reading, Usage
+from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Reading, Usage, WorkloadUsage
 from koordlet.model.why import stages
 
 NOW_S = 1000.0

@@ -12,8 +12,8 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from koordlet.model.pod import PodSet
 from koordlet.model.qos import KubeQos, Qos
-from koordlet.model.status import Snapshot, TickStats, WorkloadUsage
-from koordlet.model.view import NodeInfo, Outcome
+from koordlet.model.status import Snapshot, TickStats
+from koordlet.model.view import NodeInfo, Outcome, WorkloadUsage
 from koordlet.report.metrics import Metrics, Which
 from tests.unit.report.samples import NOW_S, SNAPSHOT, VIEW, WORKLOADS, pod, reading, usage
 

@@ -1,0 +1,40 @@
+"""A pod's labels and annotations -> `PodSettings`. They come from strangers: bounded, validated, each on its own.
+
+Every way in uses this one reader: the kubelet's answer, the API server's, and what a runtime hands to a door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from koordlet.config.documents import read_annotation
+from koordlet.config.errors import PolicyError
+from koordlet.model.settings import PodSettings
+
+Read = Callable[[Any], Any]
+"""A decoded annotation -> the field's value. Raises PolicyError or ValueError."""
+
+READERS: Final[dict[str, tuple[str, Read]]] = {}
+"""Annotation key -> (field of PodSettings, reader). One row per annotation that holds JSON."""
+
+NOTHING: Final = PodSettings()
+
+
+def read_settings(labels: Mapping[str, str], annotations: Mapping[str, str]) -> PodSettings:
+    """What is malformed counts as absent and is named in `faults`. Pods without any share one object."""
+    values: dict[str, Any] = {}
+    faults: list[tuple[str, str]] = []
+    for key, (name, read) in READERS.items():
+        text = annotations.get(key)
+        if text is None:
+            continue
+        try:
+            document = read_annotation(key, text)
+            if document is not None:
+                values[name] = read(document)
+        except (PolicyError, ValueError) as error:
+            faults.append((key, str(error)))
+    if not values and not faults:
+        return NOTHING
+    return PodSettings(faults=tuple(faults), **values)

@@ -1,0 +1,1 @@
+"""Message formats: generated protobuf (checked in) and the framing of ttrpc. Knows no meaning."""
