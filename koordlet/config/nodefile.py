@@ -79,6 +79,7 @@ def node_facts(raw: dict[str, Any], online: CpuSet, memory_bytes: int, topology:
         system_qos_cpus=_system_qos(annotations, warnings),
         kubelet_policy=_kubelet_policy(annotations, warnings),
         topology=topology,
+        reservation_mcpu=0 if reserved_cpus else reserved.get("cpu", 0),
     )
     return NodeFacts(info, tuple(warnings))
 

@@ -77,8 +77,9 @@ class NodeInfo:
     """Facts about the node. capacity: from the Node object, else the online CPUs / MemTotal.
 
     reserved_mcpu: max(capacity - allocatable, annotation reservation). reserved_cpus: explicit list of that
-    annotation. system_qos_cpus: exclusive System-QoS CPUs. kubelet_policy: "none" or "static"; None when the
-    annotation is malformed (then container-level rules skip their round).
+    annotation; reservation_mcpu: its CPU quantity when it has no such list, else 0. system_qos_cpus: exclusive
+    System-QoS CPUs. kubelet_policy: "none" or "static"; None when the annotation is malformed (then container-level
+    rules skip their round).
     """
 
     name: str = ""
@@ -89,6 +90,7 @@ class NodeInfo:
     system_qos_cpus: CpuSet = field(default_factory=CpuSet)
     kubelet_policy: str | None = "none"
     topology: Topology | None = None
+    reservation_mcpu: int = 0
 
 
 @dataclass(frozen=True, slots=True)
