@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.built
 SOURCES := $(wildcard native/*.c native/*.h native/build.py) setup.py pyproject.toml
 DEV := pytest pytest-xdist pytest-timeout hypothesis coverage pytest-cov ruff mypy import-linter clang-format clang-tidy \
-       types-psutil types-cffi types-PyYAML 'mfusepy>=3.1' 'grpcio>=1.85' 'grpcio-tools>=1.85' 'protobuf>=7.35'
+       types-psutil types-cffi types-PyYAML types-protobuf types-grpcio 'mfusepy>=3.1' 'grpcio>=1.85' 'grpcio-tools>=1.85' 'protobuf>=7.35'
 
 .PHONY: help build dev run demo test test-lab lint format bench proto check-native lab-vm lab-resctrl lab-runtime lab-cluster install-systemd clean
 
@@ -73,8 +73,8 @@ bench: build ## cost of a tick as a ratio to a C loop, reaction, protection (roo
 	@$(BIN)/python bench/tick.py
 	@$(BIN)/python bench/reaction.py
 
-proto: ## regenerate the wire messages (none yet)
-	@echo "no protocol messages yet"
+proto: dev ## regenerate the wire messages of koordlet/wire from proto/
+	@$(BIN)/python -m grpc_tools.protoc -Iproto --python_out=. --pyi_out=. proto/koordlet/wire/*.proto
 
 lab-resctrl: dev ## a long-lived resctrl lab with a hint how to use it (SHAPE=intel-cdp ...)
 	@tests/labs/install.sh
