@@ -1,0 +1,84 @@
+"""Exclusive CPUs: what a workload asks for (`PinRequest`) and what it holds (`Allocation`). Pure.
+
+The words are koord-scheduler's: pod annotations `scheduling.koordinator.sh/resource-spec`, `/numa-topology-spec` and
+`/resource-status` (spec/ledger 3.2); a local declaration says the same under `cpu:` (spec/ledger 6.3).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koordlet.model.cpuset import CpuSet
+
+
+class BindPolicy(StrEnum):
+    """How CPUs are chosen: whole cores, one thread per core, or no CPUs of its own."""
+
+    DEFAULT = "Default"
+    FULL_PCPUS = "FullPCPUs"
+    SPREAD = "SpreadByPCPUs"
+    CONSTRAINED_BURST = "ConstrainedBurst"
+
+
+class ExclusivePolicy(StrEnum):
+    """Which units are not to be shared with workloads of the same policy; a preference."""
+
+    NONE = "None"
+    PCPU = "PCPULevel"
+    NUMA_NODE = "NUMANodeLevel"
+
+
+class NumaPolicy(StrEnum):
+    """How a workload's CPUs and memory are to be aligned with NUMA nodes."""
+
+    NONE = "None"
+    BEST_EFFORT = "BestEffort"
+    RESTRICTED = "Restricted"
+    SINGLE = "SingleNUMANode"
+
+
+class NumaStrategy(StrEnum):
+    """Which NUMA nodes come first: the fullest, the emptiest, or all of them evenly."""
+
+    MOST_ALLOCATED = "MostAllocated"
+    LEAST_ALLOCATED = "LeastAllocated"
+    DISTRIBUTE_EVENLY = "DistributeEvenly"
+
+
+class NumaExclusive(StrEnum):
+    """May workloads of one NUMA node and of several meet on a node."""
+
+    NONE = ""
+    PREFERRED = "Preferred"
+    REQUIRED = "Required"
+
+
+@dataclass(frozen=True, slots=True)
+class PinRequest:
+    """A workload's wish. required: the bind policy must hold or nothing is given."""
+
+    bind: BindPolicy = BindPolicy.DEFAULT
+    required: bool = False
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
+    numa: NumaPolicy = NumaPolicy.NONE
+    numa_exclusive: NumaExclusive = NumaExclusive.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class NumaShare:
+    """What an allocation holds on one NUMA node; None is "not said there"."""
+
+    node: int
+    cpu_mcpu: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Allocation:
+    """CPUs held by one workload, taken under `bind`. shares: by NUMA node id, () when not aligned."""
+
+    cpus: CpuSet
+    bind: BindPolicy = BindPolicy.FULL_PCPUS
+    exclusive: ExclusivePolicy = ExclusivePolicy.NONE
+    shares: tuple[NumaShare, ...] = ()
