@@ -31,9 +31,10 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.write import write_file
 from koordlet.loops import Engine, Parts, Source
 from koordlet.loops import run as run_loop
-from koordlet.model.places import JOURNAL_FILE, LOCK_FILE, SOCKET_FILE
+from koordlet.model.places import JOURNAL_FILE, LOCK_FILE, PINS_FILE, SOCKET_FILE
 from koordlet.model.pod import PodSet
 from koordlet.model.psi import Pressures
+from koordlet.model.view import NodeInfo
 from koordlet.report import logs
 from koordlet.report.audit import AuditLog
 from koordlet.report.metrics import Metrics
@@ -44,7 +45,9 @@ from koordlet.sense.sampler import Sampler, raise_descriptor_limit
 from koordlet.sense.sentinel import Sentinel
 from koordlet.sources.kubelet import PodsSource
 from koordlet.sources.local import LocalSource
+from koordlet.store.pins import PinFile
 from koordlet.store.rings import RingStore
+from koordlet.wiring.pinning import PinnedSource
 
 log = structlog.get_logger(__name__)
 
@@ -161,7 +164,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     sampler = Sampler(host, rings)
     stack.callback(sampler.close)
     kubepods = KubepodsInput(flags, host)
-    sources, source_errors = _sources(flags, host, kubepods, stack)
+    sources, source_errors = _sources(flags, host, kubepods, stack, lambda now_s: node.poll(now_s))
 
     engine: Engine
     metrics = Metrics(
@@ -263,15 +266,16 @@ def _tree_lock(host: Host, cgroup_root: str) -> DirectoryLock:
 
 
 def _sources(
-    flags: Flags, host: Host, kubepods: KubepodsInput, stack: ExitStack
+    flags: Flags, host: Host, kubepods: KubepodsInput, stack: ExitStack, node: Callable[[float], NodeInfo]
 ) -> tuple[tuple[Source, ...], Callable[[], tuple[str, ...]]]:
     """The configured sources, and what is wrong with them."""
     sources: list[Source] = []
     errors: list[Callable[[], tuple[str, ...]]] = []
     if flags.workloads is not None:
         local = LocalSource(flags.workloads, host, required="workloads" in flags.given)
-        sources.append(local)
-        errors.append(local.errors)
+        pinned = PinnedSource(local, node, None if flags.observe else PinFile(flags.state_dir / PINS_FILE))
+        sources.append(pinned)
+        errors += (local.errors, pinned.errors)
     if flags.pods:
         late = LatePods(
             kubepods,

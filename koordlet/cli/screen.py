@@ -56,8 +56,8 @@ def add_socket(options: argparse.ArgumentParser) -> None:
     )
 
 
-def add_output(options: argparse.ArgumentParser) -> None:
-    options.add_argument("--output", choices=("text", "json"), default="text", help="default text")
+def add_output(options: argparse.ArgumentParser, what: str = "default text") -> None:
+    options.add_argument("--output", choices=("text", "json"), default="text", help=what)
 
 
 def table(*columns: str, right: tuple[str, ...] = (), wrap: tuple[str, ...] = ()) -> Table:

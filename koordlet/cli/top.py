@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from koordlet.cli.client import AgentError, ask_ok
-from koordlet.cli.screen import add_socket, console, fail, parser
+from koordlet.cli.screen import add_output, add_socket, console, fail, parser, print_json
 
 LIVE_INTERVAL_S = 1.0
 PLAIN_INTERVAL_S = 2.0
@@ -24,16 +24,34 @@ def main(argv: list[str]) -> int:
     add_socket(options)
     options.add_argument("--once", action="store_true", help="print one frame and end")
     options.add_argument("--frames", type=int, metavar="N", help="print N frames and end")
+    options.add_argument("--cpus", action="store_true", help="print the map of the machine's CPUs, who owns each")
+    add_output(options, "of --cpus; default text")
     given = options.parse_args(argv)
+    if given.output == "json" and not given.cpus:
+        options.error("--output json goes with --cpus; the live view as JSON is `koordlet status --output json`")
     if given.frames is not None and given.frames < 1:
         options.error("--frames: at least 1")
     try:
+        if given.cpus:
+            return _cpus(given.socket, given.output)
         with ends_on_sigterm():
             return watch(given.socket, 1 if given.once else given.frames)
     except KeyboardInterrupt:
         return 0
     except AgentError as error:
         return fail("top", error)
+
+
+def _cpus(socket_path: str, output: str) -> int:
+    answer: dict[str, Any] = ask_ok(socket_path, "/v1/cpus")
+    if output == "json":
+        print_json(answer)
+        return 0
+    from koordlet.cli.cpuview import cpu_map
+
+    screen = console()
+    screen.print(cpu_map(answer, screen.width))
+    return 0
 
 
 def watch(socket_path: str, frames: int | None = None, dead: Callable[[], str] = str) -> int:

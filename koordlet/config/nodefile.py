@@ -6,6 +6,7 @@ Annotations come from strangers: a malformed one is left out with a warning and 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -14,6 +15,7 @@ from koordlet.config.documents import read_annotation, read_document
 from koordlet.config.errors import PolicyError
 from koordlet.config.schema import Anything, At, Bool, MapOf, Quantity, Record, Shape, Text
 from koordlet.model.cpuset import CpuSet
+from koordlet.model.pinning import BindPolicy, NodePinning, NumaPolicy, NumaStrategy
 from koordlet.model.quantity import parse_mcpu, parse_units
 from koordlet.model.topology import Topology
 from koordlet.model.view import NodeInfo
@@ -80,6 +82,7 @@ def node_facts(raw: dict[str, Any], online: CpuSet, memory_bytes: int, topology:
         kubelet_policy=_kubelet_policy(annotations, warnings),
         topology=topology,
         reservation_mcpu=0 if reserved_cpus else reserved.get("cpu", 0),
+        pinning=_pinning(metadata.get("labels", {}), warnings),
     )
     return NodeFacts(info, tuple(warnings))
 
@@ -103,6 +106,26 @@ def _kubelet_policy(annotations: dict[str, str], warnings: list[str]) -> str | N
         return "none"
     found = _annotation(annotations, KUBELET_POLICY, _KUBELET_POLICY, warnings)
     return None if found is None else str(found.get("policy", "none"))
+
+
+def _pinning(labels: dict[str, str], warnings: list[str]) -> NodePinning:
+    """The scheduler's node labels; an unknown text counts as absent."""
+    bind = _label(labels, "cpu-bind-policy", {"FullPCPUsOnly", "SpreadByPCPUs"}, warnings)
+    return NodePinning(
+        bind={"FullPCPUsOnly": BindPolicy.FULL_PCPUS, "SpreadByPCPUs": BindPolicy.SPREAD}.get(bind),
+        numa=NumaPolicy(_label(labels, "numa-topology-policy", set(NumaPolicy), warnings) or NumaPolicy.NONE),
+        strategy=NumaStrategy(
+            _label(labels, "numa-allocate-strategy", set(NumaStrategy), warnings) or NumaStrategy.LEAST_ALLOCATED
+        ),
+    )
+
+
+def _label(labels: dict[str, str], name: str, known: Collection[str], warnings: list[str]) -> str:
+    text = labels.get(f"node.koordinator.sh/{name}", "")
+    if text in known or text in ("", "None"):
+        return "" if text == "None" else text
+    warnings.append(f"label ignored: node.koordinator.sh/{name}: {text[:63]!r} is none of {', '.join(sorted(known))}")
+    return ""
 
 
 def _annotation(annotations: dict[str, str], key: str, shape: Shape, warnings: list[str]) -> dict[str, Any] | None:

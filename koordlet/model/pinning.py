@@ -66,6 +66,15 @@ class PinRequest:
 
 
 @dataclass(frozen=True, slots=True)
+class NodePinning:
+    """The node's own rules, from its labels. bind: policy for every pod with CPUs, None: only LSE and LSR get some."""
+
+    bind: BindPolicy | None = None
+    numa: NumaPolicy = NumaPolicy.NONE
+    strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
+
+
+@dataclass(frozen=True, slots=True)
 class NumaShare:
     """What an allocation holds on one NUMA node; None is "not said there"."""
 

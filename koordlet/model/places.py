@@ -10,6 +10,8 @@ LOCK_FILE: Final = "koordlet.lock"
 """One agent per run directory."""
 JOURNAL_FILE: Final = "journal"
 """The restore journal, in the state directory."""
+PINS_FILE: Final = "pins.json"
+"""Which declared workload holds which CPUs, in the state directory."""
 
 
 def inside(path: str, outer: str) -> bool:

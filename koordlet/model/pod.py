@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koordlet.model.cpuset import CpuSet
+from koordlet.model.pinning import PinRequest
 from koordlet.model.qos import (
     KubeQos,
     PriorityClass,
@@ -62,6 +63,7 @@ class Pod:
     """uid: key of metrics and rings (a static pod's config hash). cgroup: relative pod directory.
 
     cpuset: CPUs of annotation resource-status, None when absent or malformed (cpuset_error tells).
+    pin: how a declared workload wants CPUs of its own, None for a pod that a scheduler places.
     """
 
     uid: str
@@ -77,6 +79,7 @@ class Pod:
     containers: tuple[Container, ...] = ()
     cpuset: CpuSet | None = None
     cpuset_error: str = ""
+    pin: PinRequest | None = None
     settings: PodSettings = field(default_factory=PodSettings)
 
     @property

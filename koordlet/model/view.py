@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.effect import Effect
 from koordlet.model.knob import Decision
+from koordlet.model.pinning import NodePinning
 from koordlet.model.pod import HostApp, Pod, PodSet, Tree
 from koordlet.model.slo import NodeSlo
 from koordlet.model.support import Support
@@ -91,6 +92,7 @@ class NodeInfo:
     kubelet_policy: str | None = "none"
     topology: Topology | None = None
     reservation_mcpu: int = 0
+    pinning: NodePinning = field(default_factory=NodePinning)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from koordlet.model.status import Snapshot
 from koordlet.model.view import WorkloadUsage
 from koordlet.report.audit import TAIL_RECORDS, AuditLog
+from koordlet.report.cpumap import cpus_json
 from koordlet.report.explain import explain_json
 from koordlet.report.health import Health, liveness, readiness
 from koordlet.report.metrics import Metrics, Which
@@ -63,6 +64,7 @@ class Pages:
             **self.public(),
             "/v1/status": self._status,
             "/v1/top": self._top,
+            "/v1/cpus": self._cpus,
             "/v1/explain": self._explain,
             "/v1/audit": self._audit_tail,
         }
@@ -81,6 +83,10 @@ class Pages:
     def _top(self, query: Mapping[str, str], accept: str) -> Reply:
         snapshot = self._snapshot()
         return _NOT_YET if snapshot is None else _json(200, top_json(snapshot, self._clock(), self._workloads()))
+
+    def _cpus(self, query: Mapping[str, str], accept: str) -> Reply:
+        snapshot = self._snapshot()
+        return _NOT_YET if snapshot is None else _json(200, cpus_json(snapshot))
 
     def _explain(self, query: Mapping[str, str], accept: str) -> Reply:
         what = query.get("workload", "")

@@ -10,7 +10,8 @@ from typing import Any, Final
 
 from koordlet.config.documents import read_document
 from koordlet.config.nodeslo_schema import PRIORITY_TEXTS, QOS_TEXTS
-from koordlet.config.schema import Anything, At, Int, ListOf, Quantity, Record, Text
+from koordlet.config.schema import Anything, At, Bool, Int, ListOf, Quantity, Record, Text
+from koordlet.model.pinning import BindPolicy, ExclusivePolicy, NumaExclusive, NumaPolicy, PinRequest
 from koordlet.model.pod import Resources
 from koordlet.model.qos import Qos
 from koordlet.model.quantity import parse_mcpu, parse_units
@@ -61,6 +62,7 @@ class Declaration:
     priority: int | None = None
     requests: Resources = field(default_factory=Resources)
     limits: Resources = field(default_factory=Resources)
+    pin: PinRequest = field(default_factory=PinRequest)
 
     @property
     def key(self) -> str:
@@ -106,6 +108,7 @@ def _declaration(item: dict[str, Any], at: At) -> Declaration:
         priority=item.get("priority"),
         requests=_resources(item.get("requests", {})),
         limits=_resources(item.get("limits", {})),
+        pin=_pin(item.get("cpu", {})),
     )
 
 
@@ -142,6 +145,16 @@ def _resources(found: dict[str, Any]) -> Resources:
     )
 
 
+def _pin(found: dict[str, Any]) -> PinRequest:
+    return PinRequest(
+        bind=BindPolicy(found.get("bindPolicy", BindPolicy.DEFAULT)),
+        required=found.get("required", False),
+        exclusive=ExclusivePolicy(found.get("exclusive", ExclusivePolicy.NONE)),
+        numa=NumaPolicy(found.get("numaPolicy", NumaPolicy.NONE)),
+        numa_exclusive=NumaExclusive(found.get("numaExclusive", NumaExclusive.NONE)),
+    )
+
+
 class _Name:
     """A name that can stand in `namespace/name`."""
 
@@ -168,7 +181,7 @@ _AMOUNTS: Final = Record(
         "kubernetes.io/mid-memory": _UNITS,
     }
 )
-_LATER: Final = ("cpu", "slo", "evict", "contract")
+_LATER: Final = ("slo", "evict", "contract")
 _ITEM: Final = Record(
     {
         "name": _Name(),
@@ -187,6 +200,15 @@ _ITEM: Final = Record(
         "priority": Int(-(2**31), 2**31 - 1),
         "requests": _AMOUNTS,
         "limits": _AMOUNTS,
+        "cpu": Record(
+            {
+                "bindPolicy": Text(tuple(BindPolicy)),
+                "required": Bool(),
+                "exclusive": Text(tuple(ExclusivePolicy)),
+                "numaPolicy": Text(tuple(NumaPolicy)),
+                "numaExclusive": Text(("Preferred", "Required")),
+            }
+        ),
         **dict.fromkeys(_LATER, Anything()),
     },
     required=("name", "match", "qos"),

@@ -131,6 +131,7 @@ class LocalSource:
             qos=item.qos,
             priority=item.priority,
             priority_label=item.priority_class,
+            pin=item.pin,
             containers=(Container(item.name, running=True, requests=item.requests, limits=item.limits),),
         )
 

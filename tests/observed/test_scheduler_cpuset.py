@@ -15,6 +15,7 @@ from koordlet.model.pinning import (
     Allocation,
     BindPolicy,
     ExclusivePolicy,
+    NodePinning,
     NumaPolicy,
     NumaShare,
     NumaStrategy,
@@ -67,9 +68,11 @@ def rules_of(case):
         for node, zone in enumerate(zones)
     }
     return NodeRules(
-        bind=bind,
-        numa=NumaPolicy(policy) if policy else NumaPolicy.NONE,
-        strategy=NumaStrategy(case.get("strategy", "LeastAllocated")),
+        NodePinning(
+            bind,
+            NumaPolicy(policy) if policy else NumaPolicy.NONE,
+            NumaStrategy(case.get("strategy", "LeastAllocated")),
+        ),
         reserved=reserved,
         numa_totals=totals,
         compat=True,

@@ -12,6 +12,7 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.pinning import (
     BindPolicy,
     ExclusivePolicy,
+    NodePinning,
     NumaPolicy,
     NumaStrategy,
     PinRequest,
@@ -37,7 +38,9 @@ def test_a_life_of_allocations(shape, wishes, strategy, compat, reserved):
     a released set can be taken again by the same request."""
     known = machine(shape)
     totals = {node: {"cpu": 1000 * len(cpus), "memory": 16 << 30} for node, cpus in known.nodes.items()}
-    rules = NodeRules(strategy=strategy, reserved=CpuSet(reserved) & known.cpus, numa_totals=totals, compat=compat)
+    rules = NodeRules(
+        NodePinning(strategy=strategy), reserved=CpuSet(reserved) & known.cpus, numa_totals=totals, compat=compat
+    )
     held = {}
     for number, (count, memory, pin, leave) in enumerate(wishes):
         wish = Wish(Qos.LSR, PriorityClass.PROD, 1000 * count, memory << 30, pin)

@@ -12,6 +12,7 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.pinning import (
     Allocation,
     BindPolicy,
+    NodePinning,
     NumaExclusive,
     NumaPolicy,
     NumaStrategy,
@@ -24,15 +25,10 @@ BINDING = (BindPolicy.FULL_PCPUS, BindPolicy.SPREAD)
 
 @dataclass(frozen=True, slots=True)
 class NodeRules:
-    """What the node says. bind: policy for every pod with CPUs (None: only LSE and LSR get them).
+    """What the node says. numa_totals: node id -> resources, empty where unknown. reserved: CPUs that nobody gets."""
 
-    numa_totals: node id -> resources, empty where unknown. reserved: CPUs that nobody gets.
-    """
-
-    bind: BindPolicy | None = None
+    node: NodePinning = field(default_factory=NodePinning)
     default_bind: BindPolicy = BindPolicy.FULL_PCPUS
-    numa: NumaPolicy = NumaPolicy.NONE
-    strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
     reserved: CpuSet = field(default_factory=CpuSet)
     numa_totals: Mapping[int, Amounts] = field(default_factory=dict)
     compat: bool = False
@@ -56,10 +52,10 @@ def bind_policy(wish: Wish, rules: NodeRules) -> tuple[BindPolicy | None, bool]:
     if wish.qos in (Qos.LSE, Qos.LSR) and wish.priority is PriorityClass.PROD:
         wanted = rules.default_bind if wish.pin.bind is BindPolicy.DEFAULT else wish.pin.bind
         required = wish.pin.required
-    if rules.bind is not None and wish.cpu_mcpu > 0:
-        if required and wanted is not rules.bind:
-            raise NotEnoughError(f"{wanted} is required, the node has {rules.bind.value}")
-        wanted, required = rules.bind, True
+    if rules.node.bind is not None and wish.cpu_mcpu > 0:
+        if required and wanted is not rules.node.bind:
+            raise NotEnoughError(f"{wanted} is required, the node has {rules.node.bind.value}")
+        wanted, required = rules.node.bind, True
     if wanted not in BINDING or wish.cpu_mcpu <= 0:
         return None, False
     return wanted, required
@@ -68,9 +64,9 @@ def bind_policy(wish: Wish, rules: NodeRules) -> tuple[BindPolicy | None, bool]:
 def allocate(wish: Wish, held: Mapping[str, Allocation], rules: NodeRules, machine: Machine) -> Allocation | None:
     """CPUs for one workload beside those already held; None when it shares. Raises NotEnoughError with the reason."""
     bind, required = bind_policy(wish, rules)
-    policy = rules.numa if wish.pin.numa is NumaPolicy.NONE else wish.pin.numa
-    if NumaPolicy.NONE not in (rules.numa, wish.pin.numa) and rules.numa is not wish.pin.numa:
-        raise NotEnoughError(f"asks for NUMA policy {wish.pin.numa.value}, the node has {rules.numa.value}")
+    policy = rules.node.numa if wish.pin.numa is NumaPolicy.NONE else wish.pin.numa
+    if NumaPolicy.NONE not in (rules.node.numa, wish.pin.numa) and rules.node.numa is not wish.pin.numa:
+        raise NotEnoughError(f"asks for NUMA policy {wish.pin.numa.value}, the node has {rules.node.numa.value}")
     if bind is None:
         return None
     if wish.cpu_mcpu % 1000:
@@ -81,7 +77,7 @@ def allocate(wish: Wish, held: Mapping[str, Allocation], rules: NodeRules, machi
     free = machine.cpus - rules.reserved - _union(held)
     if required:
         free = _usable(bind, free, machine)
-    ask = Ask(need, bind, wish.pin.exclusive, rules.strategy, rules.compat)
+    ask = Ask(need, bind, wish.pin.exclusive, rules.node.strategy, rules.compat)
     made = None
     if policy is not NumaPolicy.NONE:
         made = _aligned(ask, wish, policy, required, free, held, rules, machine)

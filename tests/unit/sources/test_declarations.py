@@ -60,7 +60,7 @@ def test_a_full_declaration(tmp_path: Path) -> None:
     assert spark.match == Match(Rank.CGROUP_GLOB, "batch.slice/spark-*.scope")
     assert spark.requests == Resources(batch_cpu_mcpu=4000, batch_memory_bytes=8 * 2**30)
     assert found.unmatched is Qos.SYSTEM
-    assert [warning.rpartition(": ")[2] for warning in found.warnings] == ["accepted, but not used yet"] * 4
+    assert [warning.rpartition(": ")[2] for warning in found.warnings] == ["accepted, but not used yet"] * 3
 
 
 def test_the_example_loads_without_warnings() -> None:

@@ -14,6 +14,7 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.pinning import (
     Allocation,
     BindPolicy,
+    NodePinning,
     NumaExclusive,
     NumaPolicy,
     NumaShare,
@@ -29,7 +30,8 @@ LSR = Wish(Qos.LSR, PriorityClass.PROD, 4000)
 
 
 def given(wish, held=(), **rules):
-    made = allocate(wish, {str(i): h for i, h in enumerate(held)}, NodeRules(**rules), M16)
+    node = NodePinning(**{key: rules.pop(key) for key in ("bind", "numa", "strategy") if key in rules})
+    made = allocate(wish, {str(i): h for i, h in enumerate(held)}, NodeRules(node, **rules), M16)
     return str(made.cpus) if made else None
 
 
