@@ -91,6 +91,10 @@ class Metrics:
     def count_policy_reload_failed(self) -> None:
         self._counts.add("policy_reload_failed", ())
 
+    def count_publication(self, publication: str, result: str) -> None:
+        """One attempt to write an object to the API server. result: written, or the reason of the failure."""
+        self._counts.add("publications", (("publication", publication), ("result", result)))
+
     def exposition(self, accept: str = "", which: Which = Which.ALL) -> tuple[bytes, str]:
         """(body, content type): the text format, or OpenMetrics when `accept` asks for it."""
         encoder, content_type = choose_encoder(accept)
@@ -129,6 +133,7 @@ class Counts:
         "collect_node_local_storage_info_status": "Reads of the node's block devices, by result.",
         "knob_write_failures": "Writes that the kernel refused.",
         "source_errors": "Failed reads of a source of workloads.",
+        "publications": "Attempts to write an object to the API server, by result.",
         "policy_reload_failed": "Policy files or objects that were refused; the previous policy stayed.",
     }
 
