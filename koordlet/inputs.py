@@ -125,6 +125,8 @@ class PolicyInput:
             identity=self._flags.identity,
             idle_on_be_pods=self._flags.idle_on_be_pods,
             floor_percent=self._flags.stale_floor_percent,
+            unset_cpu_quota=not self._flags.disable_unset_cpu_quota,
+            hami_library=self._flags.hami_library,
         )
 
     @property
@@ -173,13 +175,18 @@ class NodeInput:
     def _build(self) -> None:
         loaded = self._file.value if self._file else NodeFile()
         online = self._topology.online if self._topology else CpuSet()
-        facts = node_facts(loaded.raw, online, self._memory_bytes, self._topology)
+        ratio = self._info.cpu_normalization_ratio
+        facts = node_facts(loaded.raw, online, self._memory_bytes, self._topology, ratio_before=ratio)
         warnings = loaded.warnings + facts.warnings
         for warning in warnings:
             if warning not in self._warned:
                 log.warning("node.warning", what=warning)
         self._warned = warnings
-        self._info = replace(facts.info, name=facts.info.name or self._flags.node_name)
+        self._info = replace(
+            facts.info,
+            name=facts.info.name or self._flags.node_name,
+            cgroup_v2=self._host.version is CgroupVersion.V2,
+        )
 
     @property
     def error(self) -> str:

@@ -46,6 +46,8 @@ class Flags:
     run_dir: Path
     restore_on_exit: bool
     stale_floor_percent: int
+    disable_unset_cpu_quota: bool
+    hami_library: str
     log_format: str
     log_level: int
     addr: str
@@ -104,6 +106,8 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         run_dir=read.path("run-dir"),
         restore_on_exit=read.text("restore-on-exit") == "restore",
         stale_floor_percent=read.number("stale-floor-percent", high=100),
+        disable_unset_cpu_quota=read.switch("disable-unset-cpu-quota"),
+        hami_library=read.text("hami-core-library-directory-path"),
         log_format=read.text("log-format"),
         log_level=read.number("v"),
         addr=read.addr("addr"),

@@ -102,6 +102,9 @@ FLAGS: Final = (
     Flag("collect-node-cpu-info-interval", _D, "60s", "interval of reading the CPU topology again", low=1),
     Flag("cpu-suppress-interval-seconds", _I, "1", "interval of the suppress loop", low=1),
     Flag("resource-force-update-seconds", _I, "60", "a written value is read back and repaired after this", low=1),
+    # Pods.
+    Flag("disable-unset-cpu-quota", _B, "false", "keep the quota of pods with CPUs of their own", k8s=True),
+    Flag("hami-core-library-directory-path", _T, "/usr/local/vgpu/libvgpu.so", "library that shares a GPU"),
     # Audit.
     Flag("audit-log-dir", _T, "/var/log/koordlet", "DIR of the audit log"),
     Flag("audit-verbose", _I, "3", "level up to which events are kept, 0 keeps all", low=0),
@@ -123,7 +126,6 @@ FLAGS: Final = (
     Flag("docker-endpoint", _T, "", "container runtime socket", _LATER),
     Flag("pouch-endpoint", _T, "", "container runtime socket", _LATER),
     Flag("default-runtime-type", _T, "containerd", "container runtime", _LATER),
-    Flag("hami-core-library-directory-path", _T, "/usr/local/vgpu/libvgpu.so", "GPU sharing library", _LATER),
     Flag("pod-resources-proxy-path", _T, "/var/run/koordlet/pod-resources", "DIR of the proxy socket", _LATER,
          k8s=True),
     Flag("xpu-device-infos-dir", _T, "/var/run/koordlet/xpu-device-infos/", "DIR of device files", _LATER),
@@ -155,7 +157,6 @@ FLAGS: Final = (
          host="/etc/runtime/hookserver.d", k8s=True),
     Flag("runtime-hooks-disable-stages", _T, "", "comma list of stages", _LATER, k8s=True),
     Flag("runtime-hooks-reconcile-interval", _D, "10s", "interval of the hooks' reconciler", _LATER, k8s=True),
-    Flag("disable-unset-cpu-quota", _B, "false", "keep the quota of pinned pods", _LATER, k8s=True),
     Flag("enable-nri-runtime-hook", _B, "true", "hooks through NRI", _LATER, k8s=True),
     Flag("runtime-hooks-nri-connect-timeout", _D, "6s", "NRI connection", _LATER, k8s=True),
     Flag("runtime-hooks-nri-backoff-duration", _D, "1s", "NRI connection", _LATER, k8s=True),

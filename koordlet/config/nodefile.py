@@ -6,6 +6,7 @@ Annotations come from strangers: a malformed one is left out with a warning and 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,7 @@ from koordlet.model.view import NodeInfo
 RESERVATION: Final = "node.koordinator.sh/reservation"
 SYSTEM_QOS: Final = "node.koordinator.sh/system-qos-resource"
 KUBELET_POLICY: Final = "kubelet.koordinator.sh/cpu-manager-policy"
+NORMALIZATION: Final = "node.koordinator.sh/cpu-normalization-ratio"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +56,18 @@ def check_node(document: object, at: At) -> dict[str, Any]:
     return found
 
 
-def node_facts(raw: dict[str, Any], online: CpuSet, memory_bytes: int, topology: Topology | None) -> NodeFacts:
-    """Node facts from `check_node`'s result ({} for none) and the machine's own CPUs and memory."""
+def node_facts(
+    raw: dict[str, Any],
+    online: CpuSet,
+    memory_bytes: int,
+    topology: Topology | None,
+    *,
+    ratio_before: float | None = None,
+) -> NodeFacts:
+    """Node facts from `check_node`'s result ({} for none) and the machine's own CPUs and memory.
+
+    ratio_before: the normalization ratio that stays in force while its annotation is malformed.
+    """
     warnings: list[str] = []
     metadata, status = raw.get("metadata", {}), raw.get("status", {})
     annotations = metadata.get("annotations", {})
@@ -72,17 +84,20 @@ def node_facts(raw: dict[str, Any], online: CpuSet, memory_bytes: int, topology:
     if not reserved_cpus <= online:
         warnings.append(f"reserved CPUs {reserved_cpus - online} are not online here")
 
+    system_cpus, exclusive = _system_qos(annotations, warnings)
     info = NodeInfo(
         name=metadata.get("name", ""),
         capacity_mcpu=capacity_mcpu,
         capacity_bytes=capacity.get("memory", memory_bytes),
         reserved_mcpu=max(kubelet_mcpu, reserved_mcpu),
         reserved_cpus=reserved_cpus,
-        system_qos_cpus=_system_qos(annotations, warnings),
+        system_qos_cpus=system_cpus if exclusive else CpuSet(),
         kubelet_policy=_kubelet_policy(annotations, warnings),
         topology=topology,
         reservation_mcpu=0 if reserved_cpus else reserved.get("cpu", 0),
         pinning=_pinning(metadata.get("labels", {}), warnings),
+        system_cpuset=system_cpus,
+        cpu_normalization_ratio=_ratio(annotations, ratio_before, warnings),
     )
     return NodeFacts(info, tuple(warnings))
 
@@ -93,11 +108,26 @@ def _reservation(annotations: dict[str, str], warnings: list[str]) -> dict[str, 
     return {**resources, **found}
 
 
-def _system_qos(annotations: dict[str, str], warnings: list[str]) -> CpuSet:
+def _system_qos(annotations: dict[str, str], warnings: list[str]) -> tuple[CpuSet, bool]:
+    """The CPUs of System-QoS pods, and whether nobody else may have them."""
     found = _annotation(annotations, SYSTEM_QOS, _SYSTEM_QOS, warnings) or {}
-    exclusive = found.get("cpusetExclusive", True)
-    cpus: CpuSet = found.get("cpuset", CpuSet())
-    return cpus if exclusive else CpuSet()
+    return found.get("cpuset", CpuSet()), found.get("cpusetExclusive", True)
+
+
+def _ratio(annotations: dict[str, str], before: float | None, warnings: list[str]) -> float | None:
+    """A change of less than 0.01 is none (V-31)."""
+    text = annotations.get(NORMALIZATION)
+    if text is None:
+        return None
+    try:
+        ratio = float(text) if len(text) <= _LONGEST_RATIO else math.nan
+    except ValueError:
+        ratio = math.nan
+    if not (math.isfinite(ratio) and ratio > 0):
+        error = PolicyError(NORMALIZATION, "", text[:_LONGEST_RATIO], "a number above 0")
+        warnings.append(f"annotation ignored: {error}")
+        return before
+    return before if before is not None and abs(ratio - before) < _LEAST_CHANGE else ratio
 
 
 def _kubelet_policy(annotations: dict[str, str], warnings: list[str]) -> str | None:
@@ -154,6 +184,8 @@ class _Cpus:
             raise at.error(value, allowed) from error
 
 
+_LONGEST_RATIO: Final = 32
+_LEAST_CHANGE: Final = 0.01
 _CPU: Final = Quantity(parse_mcpu)
 _BYTES: Final = Quantity(parse_units)
 _RESOURCES: Final = Record({"cpu": _CPU, "memory": _BYTES}, open=True)

@@ -11,9 +11,10 @@ from typing import Any, Final
 from koordlet.config import nodeslo_schema as table
 from koordlet.config.documents import read_document
 from koordlet.config.schema import Anything, At, Record
+from koordlet.config.slo_network import network
 from koordlet.model.pod import HostApp
 from koordlet.model.qos import Qos
-from koordlet.model.slo import CpuQos, NodeSlo, SuppressPolicy, Threshold
+from koordlet.model.slo import CpuPolicy, CpuQos, NodeSlo, SuppressPolicy, Threshold
 
 HostAppDir = Callable[[str, str, dict[str, str] | None], str]
 """(name, qos, cgroupPath or None) -> cgroup path; raises ValueError. kernel.kubepods.host_app_dir, curried."""
@@ -104,6 +105,9 @@ def _typed(effective: dict[str, Any], host_app_dir: HostAppDir, at: At) -> NodeS
         lsr_cpu=_cpu_qos(classes["lsrClass"]),
         ls_cpu=_cpu_qos(classes["lsClass"]),
         be_cpu=_cpu_qos(classes["beClass"]),
+        system_cpu=_cpu_qos(classes["systemClass"]),
+        cpu_policy=CpuPolicy(classes["policies"]["cpuPolicy"]),
+        network=network(effective, at),
         host_apps=_host_apps(effective["hostApplications"], host_app_dir, at.below("hostApplications")),
     )
 

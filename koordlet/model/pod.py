@@ -21,6 +21,7 @@ from koordlet.model.qos import (
     priority_value,
     raw_priority_class,
 )
+from koordlet.model.resources import Resources as Resources
 from koordlet.model.settings import PodSettings
 
 
@@ -29,18 +30,6 @@ class Tree(StrEnum):
 
     KUBELET = "kubelet"
     OURS = "ours"
-
-
-@dataclass(frozen=True, slots=True)
-class Resources:
-    """Requests or limits of a container: milli-CPU and bytes; None is "not set"."""
-
-    cpu_mcpu: int | None = None
-    memory_bytes: int | None = None
-    batch_cpu_mcpu: int | None = None
-    batch_memory_bytes: int | None = None
-    mid_cpu_mcpu: int | None = None
-    mid_memory_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +53,7 @@ class Pod:
 
     cpuset: CPUs of annotation resource-status, None when absent or malformed (cpuset_error tells).
     pin: how a declared workload wants CPUs of its own, None for a pod that a scheduler places.
+    host_network, ips: where its packets come from; () while it has no address.
     """
 
     uid: str
@@ -81,6 +71,8 @@ class Pod:
     cpuset_error: str = ""
     pin: PinRequest | None = None
     settings: PodSettings = field(default_factory=PodSettings)
+    host_network: bool = False
+    ips: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:

@@ -8,12 +8,84 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from koordlet.model.cpuset import CpuSet
+from koordlet.model.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceStatus:
+    """What the scheduler allocated. cpuset: None where it names no CPUs. cpu_nodes: NUMA nodes on which it gave CPU or
+    batch CPU."""
+
+    cpuset: CpuSet | None = None
+    cpu_nodes: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExtendedAmounts:
+    """A container's batch and mid resources as the webhook copied them into the pod's annotations."""
+
+    container: str
+    requests: Resources = Resources()
+    limits: Resources = Resources()
+
+
+@dataclass(frozen=True, slots=True)
+class PodCpuQos:
+    """Annotation cpuQOS: None is "not said"."""
+
+    enable: bool | None = None
+    group_identity: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GpuShare:
+    """One allocated GPU. core_percent, memory_percent: of the device."""
+
+    minor: int
+    core_percent: int | None = None
+    memory_percent: int | None = None
+    memory_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RdmaShare:
+    """One allocated RDMA device: the PCI addresses of its functions, virtual ones where there are any."""
+
+    functions: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceAllocation:
+    """Annotation device-allocated."""
+
+    gpus: tuple[GpuShare, ...] = ()
+    rdma: tuple[RdmaShare, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PodNetworkQos:
+    """Annotation networkQOS, in bits per second; None is "no limit"."""
+
+    ingress_bps: int | None = None
+    egress_bps: int | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
     """faults: (annotation key, what is wrong with its value)."""
 
     faults: tuple[tuple[str, str], ...] = ()
+    resource_status: ResourceStatus | None = None
+    extended: tuple[ExtendedAmounts, ...] | None = None
+    cpu_qos: PodCpuQos | None = None
+    devices: DeviceAllocation | None = None
+    network_qos: PodNetworkQos | None = None
+    oom_score_adj: int | None = None
+    oom_score_adj_spec: tuple[tuple[str, int], ...] | None = None
+    core_sched_group: str | None = None
+    core_sched_policy: str | None = None
+    gpu_isolation: str | None = None
 
     def fault(self, key: str) -> str:
         """What is wrong with an annotation, "" when nothing is."""

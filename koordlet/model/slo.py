@@ -38,6 +38,37 @@ class CpuQos:
     core_expeller: bool = False
 
 
+class CpuPolicy(StrEnum):
+    GROUP_IDENTITY = "groupIdentity"
+    CORE_SCHED = "coreSched"
+
+
+class NetworkPolicy(StrEnum):
+    TC = "tc"
+    TERWAY = "terway-qos"
+
+
+@dataclass(frozen=True, slots=True)
+class NetworkClass:
+    """`networkQOS` of a class in bits per second, all 0 when disabled; a limit of 0 is "no limit of its own"."""
+
+    enable: bool = False
+    ingress_request_bps: int = 0
+    ingress_limit_bps: int = 0
+    egress_request_bps: int = 0
+    egress_limit_bps: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Network:
+    """total_bps: `systemStrategy.totalNetworkBandwidth`, bits per second; 0 is "not told"."""
+
+    policy: NetworkPolicy = NetworkPolicy.TC
+    total_bps: int = 0
+    ls: NetworkClass = field(default_factory=NetworkClass)
+    be: NetworkClass = field(default_factory=NetworkClass)
+
+
 @dataclass(frozen=True, slots=True)
 class NodeSlo:
     """What the control loops obey."""
@@ -46,4 +77,7 @@ class NodeSlo:
     lsr_cpu: CpuQos = field(default_factory=CpuQos)
     ls_cpu: CpuQos = field(default_factory=CpuQos)
     be_cpu: CpuQos = field(default_factory=CpuQos)
+    system_cpu: CpuQos = field(default_factory=CpuQos)
+    cpu_policy: CpuPolicy = CpuPolicy.GROUP_IDENTITY
+    network: Network = field(default_factory=Network)
     host_apps: tuple[HostApp, ...] = ()

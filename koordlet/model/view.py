@@ -79,8 +79,9 @@ class NodeInfo:
 
     reserved_mcpu: max(capacity - allocatable, annotation reservation). reserved_cpus: explicit list of that
     annotation; reservation_mcpu: its CPU quantity when it has no such list, else 0. system_qos_cpus: exclusive
-    System-QoS CPUs. kubelet_policy: "none" or "static"; None when the annotation is malformed (then container-level
-    rules skip their round).
+    System-QoS CPUs; system_cpuset: those of System-QoS pods, exclusive or not. kubelet_policy: "none" or "static"; None
+    when the annotation is malformed (then container-level rules skip their round). cpu_normalization_ratio: of that
+    annotation, None when absent. cgroup_v2: the unified hierarchy.
     """
 
     name: str = ""
@@ -93,6 +94,9 @@ class NodeInfo:
     topology: Topology | None = None
     reservation_mcpu: int = 0
     pinning: NodePinning = field(default_factory=NodePinning)
+    system_cpuset: CpuSet = field(default_factory=CpuSet)
+    cpu_normalization_ratio: float | None = None
+    cgroup_v2: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +143,8 @@ class Policy:
     """slo: None before any NodeSLO or policy file was seen. gates: names of the enabled feature gates.
 
     identity: give BE groups their identity at all. idle_on_be_pods: cpu.idle on BE pods of a kubelet's tree.
-    floor_percent: safe floor for stale data when the NodeSLO names none.
+    floor_percent: safe floor for stale data when the NodeSLO names none. unset_cpu_quota: pods with CPUs of their own
+    run without quota. hami_library: the library that shares a GPU. hooked: a runtime asks us before it makes a container.
     """
 
     slo: NodeSlo | None = None
@@ -147,6 +152,9 @@ class Policy:
     identity: bool = True
     idle_on_be_pods: bool = False
     floor_percent: int = 10
+    unset_cpu_quota: bool = True
+    hami_library: str = "/usr/local/vgpu/libvgpu.so"
+    hooked: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,21 +11,18 @@ from typing import Any, Final
 
 import msgspec
 
-from koordlet.config.documents import read_annotation
-from koordlet.config.errors import PolicyError
-from koordlet.config.schema import INT64_MAX, Anything, At, Int, ListOf, MapOf, Record, Text
+from koordlet.config.schema import INT64_MAX
 from koordlet.kernel.kubepods import Kubepods
-from koordlet.model.cpuset import CpuSet
 from koordlet.model.pod import Container, Pod, Resources
 from koordlet.model.qos import KubeQos, raw_qos
 from koordlet.model.quantity import parse_mcpu, parse_units
 from koordlet.model.settings import PodSettings
+from koordlet.sources.annotations import RESOURCE_STATUS
 from koordlet.sources.settings import read_settings
 
 MAX_PODS: Final = 10_000
 QOS_LABEL: Final = "koordinator.sh/qosClass"
 PRIORITY_LABEL: Final = "koordinator.sh/priority-class"
-RESOURCE_STATUS: Final = "scheduling.koordinator.sh/resource-status"
 
 
 class PodListError(Exception):
@@ -73,9 +70,11 @@ def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
     cgroup = kubepods.pod_dir(uid, kube_qos)
     labels = metadata.labels or {}
     phase = status.phase or "Pending"
+    settings = _settings(metadata, errors)
     cpuset, cpuset_error = None, ""
     if phase in ("Pending", "Running"):  # beyond: a finished pod releases its CPUs
-        cpuset, cpuset_error = _cpuset(metadata, errors)
+        cpuset = settings.resource_status.cpuset if settings.resource_status else None
+        cpuset_error = settings.fault(RESOURCE_STATUS)
     return Pod(
         uid=uid,
         namespace=metadata.namespace,
@@ -89,7 +88,9 @@ def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
         containers=_containers(item, cgroup, kubepods, errors),
         cpuset=cpuset,
         cpuset_error=cpuset_error,
-        settings=_settings(metadata, errors),
+        settings=settings,
+        host_network=bool(item.spec and item.spec.host_network),
+        ips=_ips(status),
     )
 
 
@@ -105,6 +106,10 @@ def _settings(metadata: _Metadata, errors: list[str]) -> PodSettings:
     settings = read_settings(metadata.labels or {}, metadata.annotations or {})
     errors.extend(f"pod {metadata.key}: {text}" for _, text in settings.faults)
     return settings
+
+
+def _ips(status: _Status) -> tuple[str, ...]:
+    return tuple(row.ip for row in status.pod_ips or () if row.ip) or ((status.pod_ip,) if status.pod_ip else ())
 
 
 def _containers(item: _Pod, cgroup: str, kubepods: Kubepods, errors: list[str]) -> tuple[Container, ...]:
@@ -156,27 +161,6 @@ def _int64(value: int) -> int:
     if not -INT64_MAX <= value <= INT64_MAX:
         raise ValueError("a quantity that fits 64 bits is needed")
     return value
-
-
-def _cpuset(metadata: _Metadata, errors: list[str]) -> tuple[CpuSet | None, str]:
-    """CPUs of annotation resource-status, or what is wrong with it. Nothing of a malformed one counts."""
-    text = (metadata.annotations or {}).get(RESOURCE_STATUS)
-    if text is None:
-        return None, ""
-    try:
-        document = read_annotation(RESOURCE_STATUS, text)
-        if document is None:
-            return None, ""
-        listed: str | None = _RESOURCE_STATUS.check(document, At(RESOURCE_STATUS)).get("cpuset")
-        if not listed:
-            return None, ""
-        cpus = CpuSet.parse(listed)
-        if not cpus:
-            raise ValueError(f"cpuset {listed!r} names no CPU")
-    except (PolicyError, ValueError) as error:
-        errors.append(f"pod {metadata.key}: {error}")
-        return None, str(error)
-    return cpus, ""
 
 
 def _kube_qos(item: _Pod, errors: list[str]) -> KubeQos:
@@ -247,6 +231,7 @@ class _Spec(msgspec.Struct, gc=False):
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = msgspec.field(default=None, name="initContainers")
     priority: int | None = None
+    host_network: bool | None = msgspec.field(default=None, name="hostNetwork")
 
 
 class _State(msgspec.Struct, gc=False):
@@ -259,8 +244,14 @@ class _ContainerStatus(msgspec.Struct, gc=False):
     state: _State | None = None
 
 
+class _PodIp(msgspec.Struct, gc=False):
+    ip: str = ""
+
+
 class _Status(msgspec.Struct, gc=False):
     phase: str = ""
+    pod_ip: str = msgspec.field(default="", name="podIP")
+    pod_ips: list[_PodIp] | None = msgspec.field(default=None, name="podIPs")
     qos_class: str = msgspec.field(default="", name="qosClass")
     container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="containerStatuses")
     init_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="initContainerStatuses")
@@ -278,12 +269,6 @@ class _PodList(msgspec.Struct, gc=False):
 
 
 _DECODER: Final = msgspec.json.Decoder(_PodList)
-_RESOURCE_STATUS: Final = Record(
-    {
-        "cpuset": Text(),
-        "numaNodeResources": ListOf(Record({"node": Int(), "resources": MapOf(Anything())})),
-    }
-)
 _READ: Final = {
     "cpu_mcpu": parse_mcpu,
     "memory_bytes": parse_units,

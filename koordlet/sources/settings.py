@@ -11,12 +11,29 @@ from typing import Any, Final
 from koordlet.config.documents import read_annotation
 from koordlet.config.errors import PolicyError
 from koordlet.model.settings import PodSettings
+from koordlet.sources import annotations as known
 
 Read = Callable[[Any], Any]
 """A decoded annotation -> the field's value. Raises PolicyError or ValueError."""
 
-READERS: Final[dict[str, tuple[str, Read]]] = {}
+READERS: Final[dict[str, tuple[str, Read]]] = {
+    known.RESOURCE_STATUS: ("resource_status", known.resource_status),
+    known.EXTENDED: ("extended", known.extended),
+    known.CPU_QOS: ("cpu_qos", known.cpu_qos),
+    known.DEVICES: ("devices", known.devices),
+    known.NETWORK_QOS: ("network_qos", known.network_qos),
+    known.OOM_SCORE_ADJ: ("oom_score_adj", known.oom_score_adj),
+    known.OOM_SCORE_ADJ_SPEC: ("oom_score_adj_spec", known.oom_score_adj_spec),
+}
 """Annotation key -> (field of PodSettings, reader). One row per annotation that holds JSON."""
+
+LABELS: Final[dict[str, str]] = {
+    "koordinator.sh/core-sched-group-id": "core_sched_group",
+    "koordinator.sh/core-sched-policy": "core_sched_policy",
+    "koordinator.sh/gpu-isolation-provider": "gpu_isolation",
+}
+"""Label key -> field of PodSettings, for labels that are taken as they stand."""
+_LONGEST_LABEL: Final = 63
 
 NOTHING: Final = PodSettings()
 
@@ -25,6 +42,10 @@ def read_settings(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
     """What is malformed counts as absent and is named in `faults`. Pods without any share one object."""
     values: dict[str, Any] = {}
     faults: list[tuple[str, str]] = []
+    for key, name in LABELS.items():
+        label = labels.get(key)
+        if label is not None and len(label) <= _LONGEST_LABEL and label.isprintable():
+            values[name] = label
     for key, (name, read) in READERS.items():
         text = annotations.get(key)
         if text is None:
