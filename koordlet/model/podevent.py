@@ -70,7 +70,9 @@ class PodEvent:
 @dataclass(frozen=True, slots=True)
 class PodAnswer:
     """resources, env, devices, mounts: what the door's reply must carry, only what differs from what was asked.
-    decisions and effects: what no reply can carry; act writes it (the cgroup must exist). why: per hook rule."""
+    decisions and effects: what no reply can carry; act writes it (the cgroup must exist). why: per hook rule.
+    resources.cpuset: an empty set lets go of a pinning (where the protocol can say so). resctrl_group: control group in
+    which the tasks belong, None for no opinion. faults: one line per rule that failed."""
 
     resources: LinuxResources = field(default_factory=LinuxResources)
     env: dict[str, str] = field(default_factory=dict)
@@ -80,3 +82,5 @@ class PodAnswer:
     decisions: tuple[Decision, ...] = ()
     effects: tuple[Effect, ...] = ()
     why: Why = ()
+    resctrl_group: str | None = None
+    faults: tuple[str, ...] = ()

@@ -6,7 +6,7 @@ must not act on a guess can tell "absent" from "not readable". sources/settings.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.resources import Resources
@@ -26,8 +26,8 @@ class ExtendedAmounts:
     """A container's batch and mid resources as the webhook copied them into the pod's annotations."""
 
     container: str
-    requests: Resources = Resources()
-    limits: Resources = Resources()
+    requests: Resources = field(default_factory=Resources)
+    limits: Resources = field(default_factory=Resources)
 
 
 @dataclass(frozen=True, slots=True)

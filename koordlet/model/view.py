@@ -144,7 +144,8 @@ class Policy:
 
     identity: give BE groups their identity at all. idle_on_be_pods: cpu.idle on BE pods of a kubelet's tree.
     floor_percent: safe floor for stale data when the NodeSLO names none. unset_cpu_quota: pods with CPUs of their own
-    run without quota. hami_library: the library that shares a GPU. hooked: a runtime asks us before it makes a container.
+    run without quota. hami_library: the library that shares a GPU. hooked: a runtime asks us before it makes a
+    container.
     """
 
     slo: NodeSlo | None = None
