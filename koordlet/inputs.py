@@ -32,6 +32,7 @@ from koordlet.model.topology import Topology
 from koordlet.model.view import BeRoot, NodeInfo, Policy
 from koordlet.sense.betree import BeTree, Levels, RootReader
 from koordlet.sense.childquota import ChildQuotas
+from koordlet.sense.kept import KeptFile
 from koordlet.sources.beroots import be_roots
 from koordlet.sources.kubelet import PodsSource
 
@@ -135,7 +136,8 @@ class PolicyInput:
 
 
 class NodeInput:
-    """`NodeInfo` from the node file and the machine; the topology is read again at its own interval."""
+    """`NodeInfo` from the node file and the machine; the topology is read again at its own interval, and in the tick
+    in which a CPU was plugged or unplugged."""
 
     def __init__(self, flags: Flags, host: Host, count: Callable[[str, bool], None]) -> None:
         self._flags, self._host, self._count = flags, host, count
@@ -143,6 +145,7 @@ class NodeInput:
         if flags.node is not None:
             self._file = Watched(flags.node, load_node, NodeFile(), required="node" in flags.given)
         self._read_s = float("-inf")
+        self._online, self._online_text = KeptFile(host.sys_root / "devices/system/cpu/online"), b""
         self._topology: Topology | None = None
         self._memory_bytes = 0
         self._info = NodeInfo(name=flags.node_name)
@@ -150,8 +153,9 @@ class NodeInput:
 
     def poll(self, now_s: float) -> NodeInfo:
         changed = self._file.poll(now_s) if self._file is not None else False
-        if now_s - self._read_s >= self._flags.collect_node_cpu_info_interval_s:
-            self._read_s = now_s
+        online = self._online.read() or b""
+        if online != self._online_text or now_s - self._read_s >= self._flags.collect_node_cpu_info_interval_s:
+            self._read_s, self._online_text = now_s, online
             self._read_machine()
             changed = True
         if changed:
