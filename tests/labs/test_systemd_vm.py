@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.labs.summary import tell
 from tests.labs.vm import ROOT, Lab, missing, running
 
 pytestmark = [pytest.mark.lab_vm, pytest.mark.timeout(900)]
@@ -40,12 +41,12 @@ systemctl daemon-reload
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     reason = missing("systemd")
     if reason:
         pytest.skip(f"kernel lab: {reason}")
     with running("systemd") as made:
-        print(f"\nkernel lab with systemd: up after {made.started_s:.0f} s")
+        tell(request.config, "lab_vm", made.told)
         ask(made, INSTALL)
         yield made
 

@@ -9,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from tests.labs.summary import tell
 from tests.labs.vm import Lab, missing, running
 
 pytestmark = [pytest.mark.lab_vm, pytest.mark.timeout(3000)]
@@ -17,12 +18,12 @@ GUEST_TESTS = "tests/live"
 
 
 @pytest.fixture(scope="module")
-def lab() -> Iterator[Lab]:
+def lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     reason = missing()
     if reason:
         pytest.skip(f"kernel lab: {reason}")
     with running("two-nodes") as made:
-        print(f"\nkernel lab: Linux {(made.share / 'up').read_text().strip()}, up after {made.started_s:.0f} s")
+        tell(request.config, "lab_vm", made.told)
         yield made
 
 
@@ -48,7 +49,23 @@ def test_the_topology_is_read_as_the_kernel_has_it(lab: Lab) -> None:
     assert "[(0, '0-3'), (1, '4-7')]" in text
 
 
-def test_live_tests_pass_in_the_guest(lab: Lab) -> None:
+def test_cpus_taken_offline_at_run_time_are_gone_and_come_back(lab: Lab) -> None:
+    look = (
+        "$PYTHON -c 'from koordlet.kernel.host import Host\n"
+        "from koordlet.kernel.topology import read_topology\n"
+        't = read_topology(Host.preset("host"))\n'
+        "print(t.online, [str(n.cpus) for n in t.nodes], sorted(map(str, t.siblings().values())))'\n"
+    )
+    switch = "for c in 3 6 7; do echo {} > /sys/devices/system/cpu/cpu$c/online; done\n"
+    code, text = lab.run(switch.format(0) + look + switch.format(1) + look)
+    assert code == 0, text
+    assert text.splitlines() == [
+        "0-2,4-5 ['0-2', '4-5'] ['0-1', '2', '4-5']",
+        "0-7 ['0-3', '4-7'] ['0-1', '2-3', '4-5', '6-7']",
+    ]
+
+
+def test_live_tests_pass_in_the_guest(lab: Lab, request: pytest.FixtureRequest) -> None:
     """Everything marked `live` runs again on cgroup v2 with eight CPUs; the guest's report comes back to the host."""
     chosen = os.environ.get("GUEST_K", "")
     code, text = lab.run(
@@ -61,7 +78,12 @@ def test_live_tests_pass_in_the_guest(lab: Lab) -> None:
     report = ElementTree.fromstring((lab.share / "report.xml").read_text())
     suite = report.find("testsuite")
     assert suite is not None
-    print(f"in the guest: {dict(suite.attrib)}")
+    tell(
+        request.config,
+        "lab_vm",
+        f"in the guest: {suite.attrib['tests']} tests, {suite.attrib['skipped']} skipped, "
+        f"{float(suite.attrib['time']):.0f} s",
+    )
     assert code == 0, re.sub(r"\x1b\[[0-9;]*m", "", text[-6000:])
     if not chosen:
         assert int(suite.attrib["tests"]) - int(suite.attrib["skipped"]) >= 16
@@ -71,11 +93,12 @@ def test_live_tests_pass_in_the_guest(lab: Lab) -> None:
     ("variant", "nodes"),
     [("one-node", "[(0, '0-3')]"), ("memory-node", "[(0, '0-3'), (1, '')]"), ("no-psi", "[(0, '0-3'), (1, '4-7')]")],
 )
-def test_the_agent_looks_at_other_machines(variant: str, nodes: str) -> None:
+def test_the_agent_looks_at_other_machines(request: pytest.FixtureRequest, variant: str, nodes: str) -> None:
     reason = missing()
     if reason:
         pytest.skip(f"kernel lab: {reason}")
     with running(variant) as lab:
+        tell(request.config, "lab_vm", lab.told)
         code, text = lab.run(
             "cd /sys/fs/cgroup; echo +cpu +cpuset +memory > cgroup.subtree_control; mkdir work; cd -\n"
             "$PYTHON -c 'from koordlet.kernel.host import Host\n"

@@ -159,6 +159,11 @@ class Lab:
         self.process: subprocess.Popen[bytes] | None = None
         self.started_s = 0.0
 
+    @property
+    def told(self) -> str:
+        """For the run's record."""
+        return f"{self.variant.name}: Linux {(self.share / 'up').read_text().strip()}, up after {self.started_s:.0f} s"
+
     def start(self) -> Lab:
         image = kernel()
         assert image is not None

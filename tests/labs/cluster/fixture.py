@@ -17,6 +17,7 @@ from tests.labs.cluster.node import Node
 from tests.labs.cluster.sandbox import missing as sandbox_missing
 from tests.labs.cluster.standin import StandIn
 from tests.labs.runtime import image
+from tests.labs.summary import tell
 
 
 def missing(parts: tuple[str, ...] = ("kubernetes", "containerd")) -> str | None:
@@ -37,7 +38,9 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
         yield lab
     finally:
         lab.stop()
-        _tell(request, lab)
+        parts = ", ".join(f"{name} {version}" for name, version in lab.versions.items())
+        starts = ", ".join(f"{what} in {seconds:.1f} s" for what, seconds in lab.starts.items())
+        tell(request.config, "lab_cluster", f"{parts}; up after {starts}")
 
 
 @pytest.fixture(scope="session")
@@ -55,13 +58,3 @@ def cluster_node(cluster: Cluster) -> Node:
 @pytest.fixture(scope="session")
 def stand_in(cluster: Cluster) -> StandIn:
     return StandIn(cluster).start()
-
-
-def _tell(request: pytest.FixtureRequest, lab: Cluster) -> None:
-    """One line for the run's record, whatever is captured."""
-    tests = sum(1 for item in request.session.items if item.get_closest_marker("lab_cluster"))
-    parts = ", ".join(f"{name} {version}" for name, version in lab.versions.items())
-    starts = ", ".join(f"{what} in {seconds:.1f} s" for what, seconds in lab.starts.items())
-    capture = request.config.pluginmanager.getplugin("capturemanager")
-    with capture.global_and_fixture_disabled():
-        print(f"\ncluster lab: {parts}; started {starts}; {tests} tests")

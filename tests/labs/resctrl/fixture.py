@@ -6,19 +6,24 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from importlib.metadata import version
 
 import pytest
 
 from tests.labs.resctrl.lab import Lab, missing, running
+from tests.labs.summary import tell
 
 
 @pytest.fixture(scope="session")
-def resctrl_lab() -> Iterator[Lab]:
+def resctrl_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     reason = missing()
     if reason:
         pytest.skip(f"resctrl lab: {reason}")
+    begun = time.monotonic()
     with running() as lab:
+        tell(request.config, "lab_resctrl", f"mfusepy {version('mfusepy')}; up after {time.monotonic() - begun:.1f} s")
         yield lab
 
 

@@ -12,8 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.labs.runtime.lab import Lab, missing, running
-
-users = pytest.StashKey[int]()
+from tests.labs.summary import tell
 
 
 @pytest.fixture(scope="session")
@@ -22,14 +21,12 @@ def runtime_lab(request: pytest.FixtureRequest) -> Iterator[Lab]:
     if reason:
         pytest.skip(f"runtime lab: {reason}")
     with running() as lab:
+        versions = ", ".join(f"{name} {version}" for name, version in lab.versions.items())
+        tell(request.config, "lab_runtime", f"{versions}; up after {lab.started_s:.1f} s")
         yield lab
-    versions = ", ".join(f"{name} {version}" for name, version in lab.versions.items())
-    count = request.config.stash.get(users, 0)
-    print(f"\nruntime lab: {versions}; up after {lab.started_s:.1f} s; {count} tests")
 
 
 @pytest.fixture
-def runtime(runtime_lab: Lab, request: pytest.FixtureRequest) -> Iterator[Lab]:
-    request.config.stash[users] = request.config.stash.get(users, 0) + 1
+def runtime(runtime_lab: Lab) -> Iterator[Lab]:
     yield runtime_lab
     runtime_lab.clear()
