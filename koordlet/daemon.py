@@ -47,6 +47,7 @@ from koordlet.sources.kubelet import PodsSource
 from koordlet.sources.local import LocalSource
 from koordlet.store.pins import PinFile
 from koordlet.store.rings import RingStore
+from koordlet.wiring.evict import make_evictor
 from koordlet.wiring.pinning import PinnedSource
 
 log = structlog.get_logger(__name__)
@@ -199,6 +200,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             reasons.append(f"audit: {audit.last_error}")
         return tuple(reason for reason in reasons if reason)
 
+    evictor = make_evictor(flags, host, audit, metrics)
     engine = Engine(
         Parts(
             sources=sources,
@@ -213,7 +215,13 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             degraded=degraded,
             ls_groups=online,
             pressures=_pressures(flags, PressureMeter(host), online),
-            intervals_s={"suppress": flags.cpu_suppress_interval_s},
+            appliers=(evictor,),
+            evictions=evictor.book,
+            intervals_s={
+                "suppress": flags.cpu_suppress_interval_s,
+                "cpu_evict": flags.cpu_evict_interval_s,
+                "memory_evict": flags.memory_evict_interval_s,
+            },
             interval_s=flags.collect_res_used_interval_s,
             observe=flags.observe,
         )

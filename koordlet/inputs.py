@@ -128,6 +128,10 @@ class PolicyInput:
             floor_percent=self._flags.stale_floor_percent,
             unset_cpu_quota=not self._flags.disable_unset_cpu_quota,
             hami_library=self._flags.hami_library,
+            cpu_evict_cool_s=self._flags.cpu_evict_cool_s,
+            memory_evict_cool_s=self._flags.memory_evict_cool_s,
+            evict_min_age_s=self._flags.evict_min_age_s,
+            pods_fresh_s=3 * max(self._flags.kubelet_sync_interval_s, 10.0),
         )
 
     @property

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import structlog
 
 from koordlet.model.effect import Applier, Effect, EffectReport
+from koordlet.model.eviction import Eviction
 from koordlet.model.knob import Decision
 from koordlet.model.pod import HostApp, Pod, PodSet, Tree
 from koordlet.model.psi import Pressures
@@ -94,6 +95,7 @@ class Parts:
     ls_groups: Callable[[PodSet], tuple[str, ...]] = lambda pods: ()
     pressures: Callable[[PodSet, float], Pressures | None] = lambda pods, now_s: None
     appliers: tuple[Applier, ...] = ()
+    evictions: Callable[[], Mapping[str, Eviction]] = dict
     intervals_s: dict[str, float] = field(default_factory=dict)
     interval_s: float = 1.0
     observe: bool = False
@@ -219,6 +221,8 @@ class Engine:
             be_roots=tuple(parts.be.read(path, tree, pods, now_s) for path, tree in roots),
             support=parts.support(now_s),
             workloads=LazyWorkloads(parts.sense.workloads),
+            evictions=parts.evictions(),
+            wall_s=parts.wall(),
         )
         return self._view
 

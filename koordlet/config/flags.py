@@ -64,6 +64,13 @@ class Flags:
     collect_node_cpu_info_interval_s: float
     cpu_suppress_interval_s: float
     resource_force_update_s: float
+    cpu_evict_interval_s: float
+    cpu_evict_cool_s: float
+    memory_evict_interval_s: float
+    memory_evict_cool_s: float
+    only_evict_by_api: bool
+    evict_by: str
+    evict_min_age_s: float
     audit_log_dir: Path
     audit_verbose: int
     audit_max_disk_space_bytes: int
@@ -124,6 +131,13 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         collect_node_cpu_info_interval_s=read.seconds("collect-node-cpu-info-interval"),
         cpu_suppress_interval_s=float(read.number("cpu-suppress-interval-seconds")),
         resource_force_update_s=float(read.number("resource-force-update-seconds")),
+        cpu_evict_interval_s=float(read.number("cpu-evict-interval-seconds")),
+        cpu_evict_cool_s=float(read.number("cpu-evict-cool-time-seconds")),
+        memory_evict_interval_s=float(read.number("memory-evict-interval-seconds")),
+        memory_evict_cool_s=float(read.number("memory-evict-cool-time-seconds")),
+        only_evict_by_api=read.switch("only-evict-by-api"),
+        evict_by=read.text("evict-by"),
+        evict_min_age_s=read.seconds("evict-min-age"),
         audit_log_dir=read.path("audit-log-dir"),
         audit_verbose=read.number("audit-verbose"),
         audit_max_disk_space_bytes=read.number("audit-max-disk-space-mb") * 1024 * 1024,

@@ -105,6 +105,16 @@ FLAGS: Final = (
     # Pods.
     Flag("disable-unset-cpu-quota", _B, "false", "keep the quota of pods with CPUs of their own", k8s=True),
     Flag("hami-core-library-directory-path", _T, "/usr/local/vgpu/libvgpu.so", "library that shares a GPU"),
+    # Eviction.
+    Flag("cpu-evict-interval-seconds", _I, "1", "interval of CPU eviction", low=1),
+    Flag("cpu-evict-cool-time-seconds", _I, "20", "pause after a CPU eviction", low=0),
+    Flag("memory-evict-interval-seconds", _I, "1", "interval of memory eviction", low=1),
+    Flag("memory-evict-cool-time-seconds", _I, "4", "pause after a memory eviction", low=0),
+    Flag("only-evict-by-api", _B, "false", "evict through the API server alone, whatever -evict-by says", k8s=True),
+    Flag("evict-by", _T, "auto", "auto: the API server for a kubelet's pods, the kernel for declared workloads; api: "
+         "the API server alone; kill: end the containers' processes at once, and tell the API server",
+         choices=("auto", "api", "kill")),
+    Flag("evict-min-age", _D, "0s", "younger pods are spared", low=0),
     # Audit.
     Flag("audit-log-dir", _T, "/var/log/koordlet", "DIR of the audit log"),
     Flag("audit-verbose", _I, "3", "level up to which events are kept, 0 keeps all", low=0),
@@ -120,7 +130,6 @@ FLAGS: Final = (
          k8s=True),
     Flag("enable-node-metric-report", _B, "true", "report NodeMetric", _LATER, k8s=True),
     Flag("enable-pod-taskids", _B, "false", "collect thread ids", _LATER),
-    Flag("only-evict-by-api", _B, "false", "evict through the API server", _LATER, k8s=True),
     Flag("qos-extension-plugins", Kind.MAP, "", "gates of extension plugins", _LATER),
     Flag("containerd-endpoint", _T, "", "container runtime socket", _LATER),
     Flag("docker-endpoint", _T, "", "container runtime socket", _LATER),
@@ -140,10 +149,6 @@ FLAGS: Final = (
     Flag("enable-resctrl-collector", _B, "false", "collect cache occupancy and memory bandwidth", _LATER),
     Flag("resctrl-collector-interval", _D, "10s", "its interval", _LATER),
     Flag("reconcile-interval-seconds", _I, "1", "interval of the QoS reconcilers", _LATER),
-    Flag("cpu-evict-interval-seconds", _I, "1", "interval of CPU eviction", _LATER),
-    Flag("cpu-evict-cool-time-seconds", _I, "20", "pause after a CPU eviction", _LATER),
-    Flag("memory-evict-interval-seconds", _I, "1", "interval of memory eviction", _LATER),
-    Flag("memory-evict-cool-time-seconds", _I, "4", "pause after a memory eviction", _LATER),
     Flag("runtime-hooks-network", _T, "unix", "network of the hook server", _LATER, k8s=True),
     Flag("runtime-hooks-addr", _T, "/host-var-run-koordlet/koordlet.sock", "socket of the hook server", _LATER,
          k8s=True),

@@ -17,6 +17,7 @@ from koordlet.config.errors import PolicyError
 from koordlet.config.schema import Anything, At, Bool, MapOf, Quantity, Record, Shape, Text
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.pinning import BindPolicy, NodePinning, NumaPolicy, NumaStrategy
+from koordlet.model.pod import Resources
 from koordlet.model.quantity import parse_mcpu, parse_units
 from koordlet.model.topology import Topology
 from koordlet.model.view import NodeInfo
@@ -93,6 +94,7 @@ def node_facts(
         reserved_cpus=reserved_cpus,
         system_qos_cpus=system_cpus if exclusive else CpuSet(),
         kubelet_policy=_kubelet_policy(annotations, warnings),
+        allocatable=Resources(**{field: allocatable.get(name) for name, field in _ALLOCATABLE.items()}),
         topology=topology,
         reservation_mcpu=0 if reserved_cpus else reserved.get("cpu", 0),
         pinning=_pinning(metadata.get("labels", {}), warnings),
@@ -189,6 +191,15 @@ _LEAST_CHANGE: Final = 0.01
 _CPU: Final = Quantity(parse_mcpu)
 _BYTES: Final = Quantity(parse_units)
 _RESOURCES: Final = Record({"cpu": _CPU, "memory": _BYTES}, open=True)
+_ALLOCATABLE: Final = {
+    "cpu": "cpu_mcpu",
+    "memory": "memory_bytes",
+    "kubernetes.io/batch-cpu": "batch_cpu_mcpu",
+    "kubernetes.io/batch-memory": "batch_memory_bytes",
+    "kubernetes.io/mid-cpu": "mid_cpu_mcpu",
+    "kubernetes.io/mid-memory": "mid_memory_bytes",
+}
+"""Resource name -> field of `Resources`. Batch and mid CPU count milli-CPU."""
 
 
 class _Capacity:
@@ -213,7 +224,13 @@ _NODE: Final = Record(
             open=True,
         ),
         "spec": Anything(),
-        "status": Record({"capacity": _Capacity(), "allocatable": _RESOURCES}, open=True),
+        "status": Record(
+            {
+                "capacity": _Capacity(),
+                "allocatable": Record({n: _CPU if n == "cpu" else _BYTES for n in _ALLOCATABLE}, open=True),
+            },
+            open=True,
+        ),
         "reserved": Record({"cpu": _CPU, "memory": _BYTES, "reservedCPUs": _Cpus()}),
     }
 )

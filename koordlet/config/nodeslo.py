@@ -14,7 +14,7 @@ from koordlet.config.schema import Anything, At, Record
 from koordlet.config.slo_network import network
 from koordlet.model.pod import HostApp
 from koordlet.model.qos import Qos
-from koordlet.model.slo import CpuPolicy, CpuQos, NodeSlo, SuppressPolicy, Threshold
+from koordlet.model.slo import CpuEvictPolicy, CpuPolicy, CpuQos, NodeSlo, SuppressPolicy, Threshold
 
 HostAppDir = Callable[[str, str, dict[str, str] | None], str]
 """(name, qos, cgroupPath or None) -> cgroup path; raises ValueError. kernel.kubepods.host_app_dir, curried."""
@@ -91,17 +91,9 @@ def _check_pairs(effective: dict[str, Any], at: At) -> None:
 
 
 def _typed(effective: dict[str, Any], host_app_dir: HostAppDir, at: At) -> NodeSlo:
-    threshold = effective["resourceUsedThresholdWithBE"]
     classes = effective["resourceQOSStrategy"]
     return NodeSlo(
-        threshold=Threshold(
-            enable=threshold["enable"],
-            cpu_suppress_threshold_percent=threshold["cpuSuppressThresholdPercent"],
-            cpu_suppress_min_percent=threshold.get("cpuSuppressMinPercent"),
-            cpu_suppress_policy=SuppressPolicy(threshold["cpuSuppressPolicy"]),
-            memory_evict_threshold_percent=threshold["memoryEvictThresholdPercent"],
-            memory_evict_lower_percent=threshold.get("memoryEvictLowerPercent"),
-        ),
+        threshold=_threshold(effective["resourceUsedThresholdWithBE"]),
         lsr_cpu=_cpu_qos(classes["lsrClass"]),
         ls_cpu=_cpu_qos(classes["lsClass"]),
         be_cpu=_cpu_qos(classes["beClass"]),
@@ -109,6 +101,30 @@ def _typed(effective: dict[str, Any], host_app_dir: HostAppDir, at: At) -> NodeS
         cpu_policy=CpuPolicy(classes["policies"]["cpuPolicy"]),
         network=network(effective, at),
         host_apps=_host_apps(effective["hostApplications"], host_app_dir, at.below("hostApplications")),
+    )
+
+
+def _threshold(found: dict[str, Any]) -> Threshold:
+    return Threshold(
+        enable=found["enable"],
+        cpu_suppress_threshold_percent=found["cpuSuppressThresholdPercent"],
+        cpu_suppress_min_percent=found.get("cpuSuppressMinPercent"),
+        cpu_suppress_policy=SuppressPolicy(found["cpuSuppressPolicy"]),
+        memory_evict_threshold_percent=found["memoryEvictThresholdPercent"],
+        memory_evict_lower_percent=found.get("memoryEvictLowerPercent"),
+        memory_allocatable_evict_threshold_percent=found.get("memoryAllocatableEvictThresholdPercent"),
+        memory_allocatable_evict_lower_percent=found.get("memoryAllocatableEvictLowerPercent"),
+        cpu_evict_be_satisfaction_upper_percent=found.get("cpuEvictBESatisfactionUpperPercent"),
+        cpu_evict_be_satisfaction_lower_percent=found.get("cpuEvictBESatisfactionLowerPercent"),
+        cpu_evict_be_usage_threshold_percent=found.get("cpuEvictBEUsageThresholdPercent"),
+        cpu_evict_time_window_s=found.get("cpuEvictTimeWindowSeconds"),
+        cpu_evict_threshold_percent=found.get("cpuEvictThresholdPercent"),
+        cpu_evict_lower_percent=found.get("cpuEvictLowerPercent"),
+        cpu_allocatable_evict_threshold_percent=found.get("cpuAllocatableEvictThresholdPercent"),
+        cpu_allocatable_evict_lower_percent=found.get("cpuAllocatableEvictLowerPercent"),
+        cpu_evict_policy=CpuEvictPolicy(found["cpuEvictPolicy"]),
+        evict_enabled_priority_threshold=found.get("evictEnabledPriorityThreshold"),
+        allocatable_evict_priority_threshold=found.get("allocatableEvictPriorityThreshold"),
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol, TypeVar
 
-from koordlet.decide import identity, suppress
+from koordlet.decide import cpu_evict, identity, memory_evict, suppress
 from koordlet.model.view import NodeView, Outcome, Policy
 
 S = TypeVar("S")
@@ -29,4 +29,9 @@ class Strategy(Protocol[S]):
 
 
 # Each strategy keeps its own kind of state, which the loop hands back unseen: hence Any.
-STRATEGIES: Final[tuple[Strategy[Any], ...]] = (identity.IDENTITY, suppress.SUPPRESS)
+STRATEGIES: Final[tuple[Strategy[Any], ...]] = (
+    identity.IDENTITY,
+    suppress.SUPPRESS,
+    cpu_evict.CPU_EVICT,
+    memory_evict.MEMORY_EVICT,
+)

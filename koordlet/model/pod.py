@@ -54,6 +54,7 @@ class Pod:
     cpuset: CPUs of annotation resource-status, None when absent or malformed (cpuset_error tells).
     pin: how a declared workload wants CPUs of its own, None for a pod that a scheduler places.
     host_network, ips: where its packets come from; () while it has no address.
+    terminating: somebody has asked for its end. created_at_s: wall clock, None where the source does not know.
     """
 
     uid: str
@@ -73,6 +74,8 @@ class Pod:
     settings: PodSettings = field(default_factory=PodSettings)
     host_network: bool = False
     ips: tuple[str, ...] = ()
+    terminating: bool = False
+    created_at_s: float | None = None
 
     @property
     def key(self) -> str:

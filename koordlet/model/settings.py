@@ -7,9 +7,13 @@ must not act on a guess can tell "absent" from "not readable". sources/settings.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.resources import Resources
+
+EVICTION_POLICY: Final = "koordinator.sh/eviction-policy"
+"""Annotation; a malformed one means that the pod is never evicted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +77,12 @@ class PodNetworkQos:
 
 @dataclass(frozen=True, slots=True)
 class PodSettings:
-    """faults: (annotation key, what is wrong with its value)."""
+    """faults: (annotation key, what is wrong with its value).
+
+    evict_by: features by which the pod may be evicted, None for all. evict_priority: lower goes first.
+    evict_enabled: label `eviction-enabled`, None where it is neither "true" nor "false". sub_priority: label
+    `priority`.
+    """
 
     faults: tuple[tuple[str, str], ...] = ()
     resource_status: ResourceStatus | None = None
@@ -86,6 +95,10 @@ class PodSettings:
     core_sched_group: str | None = None
     core_sched_policy: str | None = None
     gpu_isolation: str | None = None
+    evict_by: tuple[str, ...] | None = None
+    evict_priority: int = 0
+    evict_enabled: bool | None = None
+    sub_priority: int | None = None
 
     def fault(self, key: str) -> str:
         """What is wrong with an annotation, "" when nothing is."""

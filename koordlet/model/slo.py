@@ -16,9 +16,16 @@ class SuppressPolicy(StrEnum):
     CFS_QUOTA = "cfsQuota"
 
 
+class CpuEvictPolicy(StrEnum):
+    """What the satisfaction of best effort is measured against."""
+
+    REAL_LIMIT = "evictByRealLimit"
+    ALLOCATABLE = "evictByAllocatable"
+
+
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """`spec.resourceUsedThresholdWithBE`; percents are of node capacity."""
+    """`spec.resourceUsedThresholdWithBE`; percents are of node capacity, of allocatable where the name says so."""
 
     enable: bool = False
     cpu_suppress_threshold_percent: int = 65
@@ -26,6 +33,19 @@ class Threshold:
     cpu_suppress_policy: SuppressPolicy = SuppressPolicy.CPUSET
     memory_evict_threshold_percent: int = 70
     memory_evict_lower_percent: int | None = None
+    memory_allocatable_evict_threshold_percent: int | None = None
+    memory_allocatable_evict_lower_percent: int | None = None
+    cpu_evict_be_satisfaction_upper_percent: int | None = None
+    cpu_evict_be_satisfaction_lower_percent: int | None = None
+    cpu_evict_be_usage_threshold_percent: int | None = None
+    cpu_evict_time_window_s: int | None = None
+    cpu_evict_threshold_percent: int | None = None
+    cpu_evict_lower_percent: int | None = None
+    cpu_allocatable_evict_threshold_percent: int | None = None
+    cpu_allocatable_evict_lower_percent: int | None = None
+    cpu_evict_policy: CpuEvictPolicy = CpuEvictPolicy.REAL_LIMIT
+    evict_enabled_priority_threshold: int | None = None
+    allocatable_evict_priority_threshold: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,10 @@ from typing import Generic, TypeVar
 
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.effect import Effect
+from koordlet.model.eviction import Eviction
 from koordlet.model.knob import Decision
 from koordlet.model.pinning import NodePinning
-from koordlet.model.pod import HostApp, Pod, PodSet, Tree
+from koordlet.model.pod import HostApp, Pod, PodSet, Resources, Tree
 from koordlet.model.slo import NodeSlo
 from koordlet.model.support import Support
 from koordlet.model.topology import Topology
@@ -77,6 +78,7 @@ class WorkloadUsage:
 class NodeInfo:
     """Facts about the node. capacity: from the Node object, else the online CPUs / MemTotal.
 
+    allocatable: what the Node object offers, batch and mid included; None is "not said".
     reserved_mcpu: max(capacity - allocatable, annotation reservation). reserved_cpus: explicit list of that
     annotation; reservation_mcpu: its CPU quantity when it has no such list, else 0. system_qos_cpus: exclusive
     System-QoS CPUs; system_cpuset: those of System-QoS pods, exclusive or not. kubelet_policy: "none" or "static"; None
@@ -91,6 +93,7 @@ class NodeInfo:
     reserved_cpus: CpuSet = field(default_factory=CpuSet)
     system_qos_cpus: CpuSet = field(default_factory=CpuSet)
     kubelet_policy: str | None = "none"
+    allocatable: Resources = field(default_factory=Resources)
     topology: Topology | None = None
     reservation_mcpu: int = 0
     pinning: NodePinning = field(default_factory=NodePinning)
@@ -125,7 +128,8 @@ class BeRoot:
 @dataclass(frozen=True, slots=True)
 class NodeView:
     """interval_s: the collect interval, the unit in which ages are judged. workloads: by cgroup path, every pod,
-    container and host application of this pass; made on first use, so look only when the totals give reason to."""
+    container and host application of this pass; made on first use, so look only when the totals give reason to.
+    evictions: by pod uid, what became of the evictions asked for. wall_s: wall clock, for the age of pods."""
 
     now_s: float
     interval_s: float = 1.0
@@ -136,6 +140,8 @@ class NodeView:
     be_roots: tuple[BeRoot, ...] = ()
     support: Support = field(default_factory=Support)
     workloads: Mapping[str, WorkloadUsage] = field(default_factory=dict)
+    evictions: Mapping[str, Eviction] = field(default_factory=dict)
+    wall_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +152,8 @@ class Policy:
     floor_percent: safe floor for stale data when the NodeSLO names none. unset_cpu_quota: pods with CPUs of their own
     run without quota. hami_library: the library that shares a GPU. hooked: a runtime asks us before it makes a
     container.
+    *_cool_s: pause after an eviction. evict_min_age_s: younger pods are spared. pods_fresh_s: nothing is evicted on a
+    pod list older than that.
     """
 
     slo: NodeSlo | None = None
@@ -156,6 +164,10 @@ class Policy:
     unset_cpu_quota: bool = True
     hami_library: str = "/usr/local/vgpu/libvgpu.so"
     hooked: bool = False
+    cpu_evict_cool_s: float = 20.0
+    memory_evict_cool_s: float = 4.0
+    evict_min_age_s: float = 0.0
+    pods_fresh_s: float = 30.0
 
 
 @dataclass(frozen=True, slots=True)

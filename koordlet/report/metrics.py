@@ -18,6 +18,7 @@ from prometheus_client.core import Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
+from koordlet.model.eviction import Evict
 from koordlet.model.status import Snapshot
 from koordlet.model.view import WorkloadUsage
 from koordlet.report.families import PREFIX, Families
@@ -25,10 +26,15 @@ from koordlet.report.families_external import external_families
 from koordlet.report.families_internal import internal_families
 
 _BUCKETS_MS: Final = tuple(0.01 * 4**k for k in range(8))
-_COUNTERS_WITHOUT_SUFFIX: Final = tuple(
-    f"{PREFIX}collect_node_{subject}_status".encode() for subject in ("cpu_info", "numa_info", "local_storage_info")
+_COUNTERS_WITHOUT_SUFFIX: Final = (
+    *(f"{PREFIX}collect_node_{subject}_status".encode() for subject in ("cpu_info", "numa_info", "local_storage_info")),
+    *(f"{PREFIX}{name}".encode() for name in ("pod_eviction_detail", "pod_eviction")),
 )
 """compat: the reference names these counters without `_total` in the text format."""
+
+_NODE_COUNTERS: Final = ("collect_node_", "pod_eviction_detail", "pod_eviction")
+_DETAILS: Final = 512
+"""Names of pods are without end; the series of the last ones are enough to find the audit record."""
 
 
 class Which(Enum):
@@ -95,6 +101,16 @@ class Metrics:
         """One attempt to write an object to the API server. result: written, or the reason of the failure."""
         self._counts.add("publications", (("publication", publication), ("result", result)))
 
+    def count_eviction(self, evict: Evict, result: str) -> None:
+        """One attempt. result: evicted, refused or observed."""
+        labels = (("feature", evict.feature), ("result", result))
+        self._counts.add("pod_evictions_by_feature", labels)
+        if result == "evicted":
+            # compat: the reference's reason is this constant; the feature stands only in its log.
+            self._counts.add("pod_eviction", (("reason", "evicted"),))
+            pod = (("pod_namespace", evict.namespace), ("pod_name", evict.name))
+            self._counts.add("pod_eviction_detail", (*pod, ("reason", "evicted")), most=_DETAILS)
+
     def exposition(self, accept: str = "", which: Which = Which.ALL) -> tuple[bytes, str]:
         """(body, content type): the text format, or OpenMetrics when `accept` asks for it."""
         encoder, content_type = choose_encoder(accept)
@@ -134,6 +150,9 @@ class Counts:
         "knob_write_failures": "Writes that the kernel refused.",
         "source_errors": "Failed reads of a source of workloads.",
         "publications": "Attempts to write an object to the API server, by result.",
+        "pod_eviction": "Evicted pods.",
+        "pod_eviction_detail": "Evictions of single pods, the last ones.",
+        "pod_evictions_by_feature": "Attempts to evict a pod, by the feature that asked for it and the result.",
         "policy_reload_failed": "Policy files or objects that were refused; the previous policy stayed.",
     }
 
@@ -144,15 +163,19 @@ class Counts:
             ("knob_write_failures", (("type", "cgroup"),)): 0.0,
         }
 
-    def add(self, name: str, labels: tuple[tuple[str, str], ...]) -> None:
+    def add(self, name: str, labels: tuple[tuple[str, str], ...], most: int | None = None) -> None:
+        """most: series of that name to keep; the oldest make room."""
         with self._lock:
-            self._values[name, labels] = self._values.get((name, labels), 0.0) + 1
+            value = self._values.pop((name, labels), 0.0)
+            if most is not None and len(same := [key for key in self._values if key[0] == name]) >= most:
+                del self._values[same[0]]
+            self._values[name, labels] = value + 1
 
     def into(self, families: Families) -> None:
         with self._lock:
             values = sorted(self._values.items())
         for (name, labels), value in values:
-            put = families.node_counter if name.startswith("collect_node_") else families.counter
+            put = families.node_counter if name.startswith(_NODE_COUNTERS) else families.counter
             put(name, self._ABOUT[name], value, **dict(labels))
 
 

@@ -23,6 +23,7 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.quantity import parse_mcpu, parse_units
 from koordlet.model.resources import Resources
 from koordlet.model.settings import (
+    EVICTION_POLICY,
     DeviceAllocation,
     ExtendedAmounts,
     GpuShare,
@@ -167,3 +168,24 @@ _DEVICES: Final = Record(
     },
     open=True,
 )
+
+
+EVICTION_PRIORITY: Final = "koordinator.sh/eviction-priority"
+EVICTION_ENABLED: Final = "koordinator.sh/eviction-enabled"
+SUB_PRIORITY: Final = "koordinator.sh/priority"
+_FEATURES: Final = ListOf(Text(longest=63), longest=64)
+_INTEGER: Final = re.compile(r"[+-]?[0-9]{1,18}")
+
+
+def eviction_policy(document: Any) -> tuple[str, ...]:
+    """Features by which the pod may be evicted."""
+    return tuple(_FEATURES.check(document, At(EVICTION_POLICY)))
+
+
+def eviction_priority(document: Any) -> int:
+    return Int(-(2**31), 2**31 - 1).check(document, At(EVICTION_PRIORITY))
+
+
+def sub_priority(label: str) -> int | None:
+    """A label, so its text is no JSON; anything but a decimal number counts as absent."""
+    return int(label) if _INTEGER.fullmatch(label) else None

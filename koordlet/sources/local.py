@@ -38,7 +38,7 @@ class LocalSource:
         self.unmatched = Qos.SYSTEM
         self._files = WatchedFiles(path, partial(load_declarations, strict=strict), required=required)
         self._resolver = Resolver(host)
-        self._boot_id = _boot_id(host)
+        self._boot_id = boot_uuid(host)
         self._declarations: tuple[Declaration, ...] = ()
         self._conflicts: tuple[str, ...] = ()
         self._warnings: tuple[str, ...] = ()
@@ -122,7 +122,7 @@ class LocalSource:
     def _pod(self, found: Found, number: int) -> Pod:
         item = found.declaration
         return Pod(
-            uid=str(uuid.uuid5(self._boot_id, f"{found.path}\n{found.inode}")),
+            uid=workload_uid(self._boot_id, found.path, found.inode),
             namespace=item.namespace,
             name=f"{item.name}-{number}" if item.match.many else item.name,
             cgroup=found.path,
@@ -136,7 +136,20 @@ class LocalSource:
         )
 
 
-def _boot_id(host: Host) -> uuid.UUID:
+def workload_uid(boot_id: uuid.UUID, cgroup: str, inode: int) -> str:
+    """A declared workload's uid: another boot or a directory made anew is another workload."""
+    return str(uuid.uuid5(boot_id, f"{cgroup}\n{inode}"))
+
+
+def uid_now(host: Host, boot_id: uuid.UUID, cgroup: str) -> str | None:
+    """The uid that a declared cgroup has at this moment, None when it is gone."""
+    try:
+        return workload_uid(boot_id, cgroup, host.dir("cpu", cgroup).stat().st_ino)
+    except OSError:
+        return None
+
+
+def boot_uuid(host: Host) -> uuid.UUID:
     try:
         return uuid.UUID((host.proc_root / "sys/kernel/random/boot_id").read_text("ascii", "replace").strip())
     except (OSError, ValueError):

@@ -7,6 +7,7 @@ refused as a whole.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 import msgspec
@@ -91,7 +92,17 @@ def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
         settings=settings,
         host_network=bool(item.spec and item.spec.host_network),
         ips=_ips(status),
+        terminating=metadata.deleted is not None,
+        created_at_s=_time(metadata.created),
     )
+
+
+def _time(text: str | None) -> float | None:
+    """RFC 3339 -> wall clock in seconds, None where it makes no sense: no age is better than a wrong one."""
+    try:
+        return datetime.fromisoformat(text).timestamp() if text else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _uid(metadata: _Metadata) -> str:
@@ -197,6 +208,8 @@ class _Metadata(msgspec.Struct, gc=False):
     uid: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    created: str | None = msgspec.field(default=None, name="creationTimestamp")
+    deleted: str | None = msgspec.field(default=None, name="deletionTimestamp")
 
     @property
     def key(self) -> str:

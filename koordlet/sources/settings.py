@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from koordlet.config.documents import read_annotation
 from koordlet.config.errors import PolicyError
-from koordlet.model.settings import PodSettings
+from koordlet.model.settings import EVICTION_POLICY, PodSettings
 from koordlet.sources import annotations as known
 
 Read = Callable[[Any], Any]
@@ -23,6 +23,8 @@ READERS: Final[dict[str, tuple[str, Read]]] = {
     known.DEVICES: ("devices", known.devices),
     known.NETWORK_QOS: ("network_qos", known.network_qos),
     known.OOM_SCORE_ADJ: ("oom_score_adj", known.oom_score_adj),
+    EVICTION_POLICY: ("evict_by", known.eviction_policy),
+    known.EVICTION_PRIORITY: ("evict_priority", known.eviction_priority),
     known.OOM_SCORE_ADJ_SPEC: ("oom_score_adj_spec", known.oom_score_adj_spec),
 }
 """Annotation key -> (field of PodSettings, reader). One row per annotation that holds JSON."""
@@ -34,6 +36,11 @@ LABELS: Final[dict[str, str]] = {
 }
 """Label key -> field of PodSettings, for labels that are taken as they stand."""
 _LONGEST_LABEL: Final = 63
+READ_LABELS: Final[dict[str, tuple[str, Callable[[str], Any]]]] = {
+    known.EVICTION_ENABLED: ("evict_enabled", {"true": True, "false": False}.get),
+    known.SUB_PRIORITY: ("sub_priority", known.sub_priority),
+}
+"""Label key -> (field, reader; None is as if the label were not there)."""
 
 NOTHING: Final = PodSettings()
 
@@ -56,6 +63,10 @@ def read_settings(labels: Mapping[str, str], annotations: Mapping[str, str]) -> 
                 values[name] = read(document)
         except (PolicyError, ValueError) as error:
             faults.append((key, str(error)))
+    for key, (name, read) in READ_LABELS.items():
+        text = labels.get(key)
+        if text is not None and (value := read(text)) is not None:
+            values[name] = value
     if not values and not faults:
         return NOTHING
     return PodSettings(faults=tuple(faults), **values)

@@ -1,0 +1,36 @@
+"""Eviction: the applier with its ways out, as flags and mode have it."""
+
+from __future__ import annotations
+
+from koordlet.act.evict import EvictBy, EvictionApi, Evictor
+from koordlet.config.flags import Flags
+from koordlet.kernel.host import Host
+from koordlet.model.audit import AuditSink
+from koordlet.model.eviction import Evict
+from koordlet.model.pod import Tree
+from koordlet.report.metrics import Metrics
+from koordlet.sources.local import boot_uuid, uid_now
+
+
+def make_evictor(
+    flags: Flags, host: Host, audit: AuditSink, metrics: Metrics, api: EvictionApi | None = None
+) -> Evictor:
+    """api: None where no cluster is configured."""
+    boot_id = boot_uuid(host)
+
+    def identify(evict: Evict) -> bool:
+        """A kubelet's directory names the pod's uid; a declared one is known by its inode."""
+        if evict.tree is Tree.OURS:
+            return uid_now(host, boot_id, evict.cgroup) == evict.target
+        name = evict.cgroup.rpartition("/")[2].replace("_", "-")
+        return evict.target in name and host.dir("cpu", evict.cgroup).is_dir()
+
+    return Evictor(
+        host,
+        audit,
+        metrics.count_eviction,
+        identify,
+        api=api,
+        by=EvictBy.API if flags.only_evict_by_api else EvictBy(flags.evict_by),
+        observe=flags.observe,
+    )
