@@ -25,7 +25,7 @@ from koordlet.act.lock import DirectoryLock, Lock, LockedError
 from koordlet.act.undo import undo
 from koordlet.config.flags import Flags
 from koordlet.decide.strategies import STRATEGIES
-from koordlet.doors.http import DoorError, HttpDoor
+from koordlet.doors.http import DoorError
 from koordlet.inputs import BeInput, KubepodsInput, LatePods, NodeInput, PolicyInput, SupportInput, ls_groups
 from koordlet.kernel.host import Host
 from koordlet.kernel.write import write_file
@@ -47,6 +47,7 @@ from koordlet.sources.kubelet import PodsSource
 from koordlet.sources.local import LocalSource
 from koordlet.store.pins import PinFile
 from koordlet.store.rings import RingStore
+from koordlet.wiring.doors import events_page, http_door
 from koordlet.wiring.evict import make_evictor
 from koordlet.wiring.pinning import PinnedSource
 
@@ -226,9 +227,11 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             observe=flags.observe,
         )
     )
-    pages = Pages(metrics, lambda: engine.snapshot, engine.workloads, audit, version=own_version)
+    pages = Pages(
+        metrics, lambda: engine.snapshot, engine.workloads, audit, version=own_version, events=events_page(flags)
+    )
     socket_path = str(flags.run_dir / SOCKET_FILE)
-    door = HttpDoor(flags.addr, socket_path, pages.public(), pages.private())
+    door = http_door(flags, socket_path, pages)
     door.start()
     stack.callback(door.close)
     log.info("listening", addr=flags.addr, port=door.port, socket=socket_path)

@@ -74,6 +74,11 @@ class Flags:
     audit_log_dir: Path
     audit_verbose: int
     audit_max_disk_space_bytes: int
+    audit_max_concurrent_readers: int = 4
+    audit_max_events_limit: int = 2048
+    tls_cert_file: str = ""
+    tls_private_key_file: str = ""
+    auth_token_file: str = ""
     given: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 
@@ -91,6 +96,8 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
     mode = "standalone" if standalone else "host" if host_mode else "daemonset"
     read = _Values({flag.name: _value(flag, given, mode) for flag in FLAGS})
     gates = parse_gates(read.text("feature-gates"))
+    if bool(read.text("tls-cert-file")) != bool(read.text("tls-private-key-file")):
+        raise UsageError("flags -tls-cert-file and -tls-private-key-file: one without the other")
     pods = read.text("pods")
     if not pods and read.switch("kubelet-insecure-tls"):
         pods = f"http://127.0.0.1:{read.number('kubelet-read-only-port')}/pods/"
@@ -141,6 +148,11 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         audit_log_dir=read.path("audit-log-dir"),
         audit_verbose=read.number("audit-verbose"),
         audit_max_disk_space_bytes=read.number("audit-max-disk-space-mb") * 1024 * 1024,
+        audit_max_concurrent_readers=read.number("audit-max-concurrent-readers"),
+        audit_max_events_limit=read.number("audit-max-events-limit"),
+        tls_cert_file=read.text("tls-cert-file"),
+        tls_private_key_file=read.text("tls-private-key-file"),
+        auth_token_file=read.text("auth-token-file"),
         given=frozenset(given),
         warnings=_warnings(given, gates),
     )

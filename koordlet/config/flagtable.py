@@ -83,6 +83,10 @@ FLAGS: Final = (
     Flag("log-format", _T, "text", "log lines as text or JSON", choices=("text", "json")),
     # HTTP and roots.
     Flag("addr", _T, ":9316", "address of the HTTP server", standalone="127.0.0.1:9316"),
+    Flag("tls-cert-file", _T, "", "FILE with a certificate: the HTTP server then speaks TLS; followed while running"),
+    Flag("tls-private-key-file", _T, "", "FILE with its key"),
+    Flag("auth-token-file", _T, "", "FILE with a bearer token that the HTTP server asks for, but for /healthz and "
+         "/readyz; followed while running"),
     Flag("feature-gates", Kind.MAP, "", "name=true|false list; AllAlpha and AllBeta switch a whole stage"),
     Flag("cgroup-root-dir", _T, "/host-cgroup/", "cgroup file system", host="/sys/fs/cgroup/"),
     Flag("sys-root-dir", _T, "/host-sys/", "/sys", host="/sys/"),
@@ -119,6 +123,8 @@ FLAGS: Final = (
     Flag("audit-log-dir", _T, "/var/log/koordlet", "DIR of the audit log"),
     Flag("audit-verbose", _I, "3", "level up to which events are kept, 0 keeps all", low=0),
     Flag("audit-max-disk-space-mb", _I, "16", "size of all audit files together", low=1),
+    Flag("audit-max-concurrent-readers", _I, "4", "readers of /events at a time", low=1),
+    Flag("audit-max-events-limit", _I, "2048", "events per page of /events", low=1),
     Flag("v", _I, "0", "log level: 5 and above is debug"),
     # Accepted: the feature is not there yet.
     Flag("kubeconfig", _T, "", "cluster access", _LATER, k8s=True),
@@ -180,8 +186,6 @@ FLAGS: Final = (
     Flag("prediction-model-expiration-duration", _D, "30m", "life of an unused model", _LATER),
     Flag("prediction-model-checkpoint-interval", _D, "10m", "interval of checkpoints", _LATER),
     Flag("prediction-model-checkpoint-max-per-step", _I, "12", "checkpoints per step", _LATER),
-    Flag("audit-max-concurrent-readers", _I, "4", "readers of /events", _LATER),
-    Flag("audit-max-events-limit", _I, "2048", "events per page of /events", _LATER),
     # Ignored.
     Flag("enable-pprof", _B, "false", "Go profiles; there are none here", _NONE),
     Flag("pprof-addr", _T, ":9317", "Go profiles; there are none here", _NONE),

@@ -20,6 +20,7 @@ from typing import Final
 
 import structlog
 
+from koordlet.doors.guard import Tls, Token
 from koordlet.doors.request import Reply, RequestHandler, refuse
 
 log = structlog.get_logger(__name__)
@@ -41,12 +42,21 @@ class HttpDoor:
 
     addr: Go's form (":9316" all addresses, "127.0.0.1:9316", "[::1]:9316"), "" for no TCP door.
     socket_path: "" for no unix door. public: path -> page on both, private: on the unix door instead of public.
+    tls, token: guards of the TCP door; the unix door is guarded by its file mode.
     Raises DoorError from `start`; then nothing is left open.
     """
 
     def __init__(
-        self, addr: str, socket_path: str, public: Mapping[str, Page], private: Mapping[str, Page] | None = None
+        self,
+        addr: str,
+        socket_path: str,
+        public: Mapping[str, Page],
+        private: Mapping[str, Page] | None = None,
+        *,
+        tls: Tls | None = None,
+        token: Token | None = None,
     ) -> None:
+        self._tls, self._token = tls, token
         self._addr = addr
         self._socket_path = socket_path
         self._public = public
@@ -66,7 +76,9 @@ class HttpDoor:
             if self._socket_path:
                 self._servers.append(_open_unix(self._socket_path, self._private))
             if self._addr:
-                self._servers.append(_open_tcp(self._addr, self._public))
+                server = _open_tcp(self._addr, self._public)
+                server.tls, server.token = self._tls, self._token
+                self._servers.append(server)
         except BaseException:
             for server in self._servers:
                 server.server_close()
@@ -96,6 +108,8 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.address_family = family
         self.pages = pages
         self.label = label
+        self.tls: Tls | None = None
+        self.token: Token | None = None
         self._inode = 0
         self._lock = threading.Lock()
         self._open: dict[socket.socket, bool] = {}  # in order of arrival; True while its request is still awaited
@@ -124,6 +138,17 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
                     os.unlink(path)
             except FileNotFoundError:
                 pass
+
+    def get_request(self) -> tuple[socket.socket, object]:
+        connection, address = super().get_request()
+        if self.tls is not None:
+            try:
+                # The handshake is part of reading the head, in the connection's own thread and within its time.
+                connection = self.tls.context().wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+            except ValueError as error:  # it left at once
+                connection.close()
+                raise OSError(errno.ECONNABORTED, str(error)) from error
+        return connection, address
 
     def process_request(self, request: socket.socket, client_address: object) -> None:  # type: ignore[override]
         with self._lock:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import io
 import socket
+import ssl
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
@@ -12,10 +14,12 @@ from urllib.parse import parse_qsl, urlsplit
 
 import structlog
 
+from koordlet.doors.guard import OPEN_PATHS
+
 log = structlog.get_logger(__name__)
 
-Reply = tuple[int, str, bytes]
-"""(status, content type, body)."""
+Reply = tuple[int, str, bytes] | tuple[int, str, bytes, Mapping[str, str]]
+"""(status, content type, body), and more headers where a page has some."""
 
 HEAD_MAX_BYTES: Final = 8192
 HEAD_LIMIT_S: Final = 5.0
@@ -23,6 +27,7 @@ REPLY_LIMIT_S: Final = 5.0
 MAX_FIELDS: Final = 16
 _DRAIN_MAX_BYTES: Final = 1 << 18
 _DRAIN_LIMIT_S: Final = 0.2
+_CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="koordlet"'}
 
 
 class RequestHandler(BaseHTTPRequestHandler):
@@ -64,6 +69,11 @@ class RequestHandler(BaseHTTPRequestHandler):
         except ValueError:
             self.send_error(400, "Malformed URL")
             return
+        token = self.server.token
+        given = self.headers.get("Authorization", "")
+        if token is not None and url.path not in OPEN_PATHS and not token.admits(given):
+            self._answer((401, "text/plain; charset=utf-8", b"401 a bearer token is needed\n", _CHALLENGE))
+            return
         page = self.server.pages.get(url.path)
         if page is None:
             paths = " ".join(sorted(self.server.pages))
@@ -85,10 +95,12 @@ class RequestHandler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse_method  # noqa: N815
 
     def _answer(self, reply: Reply) -> None:
-        status, content_type, body = reply
+        status, content_type, body, *more = reply
         self.send_response(status)
         self.send_header("Content-Type", content_type)
         self.send_header("Content-Length", str(len(body)))
+        for name, text in (more[0] if more else {}).items():
+            self.send_header(name, text)
         self.end_headers()
         self.wfile.write(body)
 
@@ -131,6 +143,10 @@ def _complete(head: bytes) -> bool:
 
 def _drain(connection: socket.socket) -> None:
     """Take what the stranger still sends: closing with unread bytes resets the connection and loses the reply."""
+    with suppress(OSError, ValueError):
+        if isinstance(connection, ssl.SSLSocket):
+            connection.settimeout(_DRAIN_LIMIT_S)
+            connection.unwrap()  # says that the end is the end
     with suppress(OSError):
         connection.shutdown(socket.SHUT_WR)
         until_s = time.monotonic() + _DRAIN_LIMIT_S

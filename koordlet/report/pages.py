@@ -19,7 +19,7 @@ from koordlet.report.health import Health, liveness, readiness
 from koordlet.report.metrics import Metrics, Which
 from koordlet.report.status import status_json, top_json
 
-Reply = tuple[int, str, bytes]
+Reply = tuple[int, str, bytes] | tuple[int, str, bytes, Mapping[str, str]]
 Page = Callable[[Mapping[str, str], str], Reply]
 
 _TEXT: Final = "text/plain; charset=utf-8"
@@ -29,7 +29,7 @@ _JSON: Final = "application/json; charset=utf-8"
 class Pages:
     """public(): paths that anybody who reaches -addr may read. private(): those of the unix socket as well.
 
-    clock: the monotonic clock of the loop; started_s: on that clock.
+    clock: the monotonic clock of the loop; started_s: on that clock. events: answers /events, None for no such page.
     """
 
     def __init__(
@@ -41,7 +41,9 @@ class Pages:
         *,
         version: str = "",
         clock: Callable[[], float] = time.monotonic,
+        events: Page | None = None,
     ) -> None:
+        self._events = events
         self._metrics = metrics
         self._snapshot = snapshot
         self._workloads = workloads
@@ -57,6 +59,7 @@ class Pages:
             "/external-metrics": self._exposition(Which.EXTERNAL),
             "/healthz": lambda query, accept: _health(liveness(self._snapshot(), self._clock(), self._started_s)),
             "/readyz": lambda query, accept: _health(readiness(self._snapshot(), self._clock())),
+            **({"/events": self._events} if self._events is not None else {}),
         }
 
     def private(self) -> dict[str, Page]:
