@@ -79,6 +79,8 @@ class Flags:
     tls_cert_file: str = ""
     tls_private_key_file: str = ""
     auth_token_file: str = ""
+    node_topology_sync_interval_s: float = 3.0
+    disable_query_kubelet_config: bool = False
     given: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 
@@ -153,6 +155,8 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         tls_cert_file=read.text("tls-cert-file"),
         tls_private_key_file=read.text("tls-private-key-file"),
         auth_token_file=read.text("auth-token-file"),
+        node_topology_sync_interval_s=read.seconds("node-topology-sync-interval"),
+        disable_query_kubelet_config=read.switch("disable-query-kubelet-config"),
         given=frozenset(given),
         warnings=_warnings(given, gates),
     )

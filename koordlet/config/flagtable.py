@@ -101,6 +101,10 @@ FLAGS: Final = (
     Flag("kubelet-insecure-tls", _B, "false", "read pods from the plain read-only port of this host, unless --pods "
          "is given", k8s=True),
     Flag("kubelet-read-only-port", _I, "10255", "that port", k8s=True, low=1),
+    Flag("disable-query-kubelet-config", _B, "false", "do not ask the kubelet for its configuration", k8s=True),
+    # Reports.
+    Flag("node-topology-sync-interval", _D, "3s", "interval of looking whether the topology or the devices changed; "
+         "0 for no such reports", k8s=True),
     # Intervals.
     Flag("collect-res-used-interval", _D, "1s", "sampling interval", low=0.1),
     Flag("collect-node-cpu-info-interval", _D, "60s", "interval of reading the CPU topology again", low=1),
@@ -131,9 +135,6 @@ FLAGS: Final = (
     Flag("kube-api-qps", _F, "20", "request rate to the API server", _LATER, k8s=True),
     Flag("kube-api-burst", _I, "30", "request burst to the API server", _LATER, k8s=True),
     Flag("kubelet-preferred-address-type", _T, "InternalIP", "kubelet's address", _LATER, k8s=True),
-    Flag("node-topology-sync-interval", _D, "3s", "interval of topology and device reports", _LATER, k8s=True),
-    Flag("disable-query-kubelet-config", _B, "false", "do not ask the kubelet for its configuration", _LATER,
-         k8s=True),
     Flag("enable-node-metric-report", _B, "true", "report NodeMetric", _LATER, k8s=True),
     Flag("enable-pod-taskids", _B, "false", "collect thread ids", _LATER),
     Flag("qos-extension-plugins", Kind.MAP, "", "gates of extension plugins", _LATER),

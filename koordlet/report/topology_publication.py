@@ -29,6 +29,7 @@ from koordlet.model.topology import Topology
 from koordlet.report.topology import NUMA_RESERVATION, CpuInfo, TopologyFacts, desired, merged
 from koordlet.report.topology_node import kept_back, reservation, system_qos
 from koordlet.report.topology_zones import zones
+from koordlet.sources.kubeletconfig import KubeletConfigError, decode_configz
 
 log = structlog.get_logger(__name__)
 
@@ -48,7 +49,7 @@ class Machine:
 class TopologyPublication:
     """A `Publication`. node: the Node object, None until it is known.
 
-    kubelet: asks for the kubelet's configuration (may block; raises ApiError); None where it is not to be asked.
+    kubelet: the answer of its /configz (may block; raises ApiError); None where it is not to be asked.
     hugepages: gate HugePageReport. interval_s: how often to look whether something changed.
     """
 
@@ -58,7 +59,7 @@ class TopologyPublication:
         self,
         host: Host,
         node: Callable[[], NodeObject | None],
-        kubelet: Callable[[], KubeletConfig] | None,
+        kubelet: Callable[[], bytes] | None,
         *,
         interval_s: float = 3.0,
         hugepages: bool = False,
@@ -97,7 +98,7 @@ class TopologyPublication:
         if self._kubelet is None or now_s - self._asked_s < CHECK_EVERY_S:
             return
         try:
-            self._config = self._kubelet()
+            self._config = _config(self._kubelet())
         except ApiError as error:
             if self._config is None and error.status not in (401, 403, 404):
                 raise
@@ -160,6 +161,13 @@ class TopologyPublication:
             raise ApiError(0, "Machine", str(error)) from error
         self._machine = (topology, now_s, machine)
         return machine
+
+
+def _config(answer: bytes) -> KubeletConfig:
+    try:
+        return decode_configz(answer)
+    except KubeletConfigError as error:
+        raise ApiError(200, "Malformed", str(error)) from error
 
 
 def read_machine(host: Host, topology: Topology, *, hugepages: bool) -> Machine:

@@ -16,7 +16,6 @@ from koordlet.kernel.topology import read_topology
 from koordlet.kube.errors import ApiError
 from koordlet.kube.objects import TOPOLOGIES, Metadata, NodeObject, NodeStatus
 from koordlet.model.cpuset import CpuSet
-from koordlet.model.kubelet import KubeletConfig
 from koordlet.model.pod import PodSet
 from koordlet.model.qos import Qos
 from koordlet.model.status import ApplyReport, Snapshot, TickStats
@@ -29,6 +28,10 @@ from tests.unit.decide.build import pinned
 
 PATH = f"{TOPOLOGIES}/node-a"
 STATE = '{"policyName":"static","defaultCpuSet":"","entries":{"u1":{"main":"1"}},"checksum":1}'
+
+
+def configz(**config: Any) -> bytes:
+    return json.dumps({"kubeletconfig": config}).encode()
 
 
 class Rig:
@@ -209,7 +212,7 @@ def test_a_broken_text_of_another_writer_is_replaced(rig: Rig) -> None:
 
 
 def test_static_policy_and_its_checkpoint(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, kubelet=lambda: KubeletConfig("static", topology_policy="restricted"))
+    rig = Rig(tmp_path, kubelet=lambda: configz(cpuManagerPolicy="static", topologyManagerPolicy="restricted"))
     rig.tree.put("kubelet/cpu_manager_state", STATE)
     assert rig.look()
     assert rig.texts()[POD_ALLOCS] == [{"uid": "u1", "cpuset": "1", "managedByKubelet": True}]
@@ -223,7 +226,7 @@ def test_static_policy_and_its_checkpoint(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_checkpoint_at_the_start_holds_the_object_back(tmp_path: Path) -> None:
-    rig = Rig(tmp_path, kubelet=lambda: KubeletConfig("static"))
+    rig = Rig(tmp_path, kubelet=lambda: configz(cpuManagerPolicy="static"))
     rig.tree.put("kubelet/cpu_manager_state", "garbage")
     with pytest.raises(ApiError, match="cpu_manager_state"):
         rig.look()
@@ -236,7 +239,7 @@ def test_an_unreadable_checkpoint_at_the_start_holds_the_object_back(tmp_path: P
 def test_a_kubelet_that_cannot_be_reached_is_waited_for_one_that_refuses_is_not(tmp_path: Path) -> None:
     errors = [ApiError(0, "Unreachable", "refused"), ApiError(403, "Forbidden", "no")]
 
-    def ask() -> KubeletConfig:
+    def ask() -> bytes:
         raise errors[0]
 
     rig = Rig(tmp_path, kubelet=ask)
