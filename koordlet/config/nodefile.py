@@ -17,13 +17,14 @@ from koordlet.config.errors import PolicyError
 from koordlet.config.schema import Anything, At, Bool, MapOf, Quantity, Record, Shape, Text
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.pinning import BindPolicy, NodePinning, NumaPolicy, NumaStrategy
-from koordlet.model.pod import Resources
 from koordlet.model.quantity import parse_mcpu, parse_units
+from koordlet.model.resources import Resources
 from koordlet.model.topology import Topology
 from koordlet.model.view import NodeInfo
 
 RESERVATION: Final = "node.koordinator.sh/reservation"
 SYSTEM_QOS: Final = "node.koordinator.sh/system-qos-resource"
+RAW_ALLOCATABLE: Final = "node.koordinator.sh/raw-allocatable"
 KUBELET_POLICY: Final = "kubelet.koordinator.sh/cpu-manager-policy"
 NORMALIZATION: Final = "node.koordinator.sh/cpu-normalization-ratio"
 
@@ -95,6 +96,7 @@ def node_facts(
         system_qos_cpus=system_cpus if exclusive else CpuSet(),
         kubelet_policy=_kubelet_policy(annotations, warnings),
         allocatable=Resources(**{field: allocatable.get(name) for name, field in _ALLOCATABLE.items()}),
+        raw_allocatable=_raw_allocatable(annotations, warnings),
         topology=topology,
         reservation_mcpu=0 if reserved_cpus else reserved.get("cpu", 0),
         pinning=_pinning(metadata.get("labels", {}), warnings),
@@ -158,6 +160,11 @@ def _label(labels: dict[str, str], name: str, known: Collection[str], warnings: 
         return "" if text == "None" else text
     warnings.append(f"label ignored: node.koordinator.sh/{name}: {text[:63]!r} is none of {', '.join(sorted(known))}")
     return ""
+
+
+def _raw_allocatable(annotations: dict[str, str], warnings: list[str]) -> Resources:
+    found = _annotation(annotations, RAW_ALLOCATABLE, _RESOURCES, warnings) or {}
+    return Resources(cpu_mcpu=found.get("cpu"), memory_bytes=found.get("memory"))
 
 
 def _annotation(annotations: dict[str, str], key: str, shape: Shape, warnings: list[str]) -> dict[str, Any] | None:

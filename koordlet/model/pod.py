@@ -55,6 +55,7 @@ class Pod:
     pin: how a declared workload wants CPUs of its own, None for a pod that a scheduler places.
     host_network, ips: where its packets come from; () while it has no address.
     terminating: somebody has asked for its end. created_at_s: wall clock, None where the source does not know.
+    request: what the scheduler counts for the pod: init containers, pod-level resources and overhead included.
     """
 
     uid: str
@@ -76,6 +77,7 @@ class Pod:
     ips: tuple[str, ...] = ()
     terminating: bool = False
     created_at_s: float | None = None
+    request: Resources = field(default_factory=Resources)
 
     @property
     def key(self) -> str:

@@ -14,7 +14,8 @@ from koordlet.model.effect import Effect
 from koordlet.model.eviction import Eviction
 from koordlet.model.knob import Decision
 from koordlet.model.pinning import NodePinning
-from koordlet.model.pod import HostApp, Pod, PodSet, Resources, Tree
+from koordlet.model.pod import HostApp, Pod, PodSet, Tree
+from koordlet.model.resources import Resources
 from koordlet.model.slo import NodeSlo
 from koordlet.model.support import Support
 from koordlet.model.topology import Topology
@@ -78,7 +79,8 @@ class WorkloadUsage:
 class NodeInfo:
     """Facts about the node. capacity: from the Node object, else the online CPUs / MemTotal.
 
-    allocatable: what the Node object offers, batch and mid included; None is "not said".
+    allocatable: what the Node object offers, batch and mid included; None is "not said". raw_allocatable: the same
+    before the control plane amplified it, where an annotation tells.
     reserved_mcpu: max(capacity - allocatable, annotation reservation). reserved_cpus: explicit list of that
     annotation; reservation_mcpu: its CPU quantity when it has no such list, else 0. system_qos_cpus: exclusive
     System-QoS CPUs; system_cpuset: those of System-QoS pods, exclusive or not. kubelet_policy: "none" or "static"; None
@@ -94,6 +96,7 @@ class NodeInfo:
     system_qos_cpus: CpuSet = field(default_factory=CpuSet)
     kubelet_policy: str | None = "none"
     allocatable: Resources = field(default_factory=Resources)
+    raw_allocatable: Resources = field(default_factory=Resources)
     topology: Topology | None = None
     reservation_mcpu: int = 0
     pinning: NodePinning = field(default_factory=NodePinning)

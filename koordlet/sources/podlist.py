@@ -19,6 +19,7 @@ from koordlet.model.qos import KubeQos, raw_qos
 from koordlet.model.quantity import parse_mcpu, parse_units
 from koordlet.model.settings import PodSettings
 from koordlet.sources.annotations import RESOURCE_STATUS
+from koordlet.sources.podrequest import pod_request
 from koordlet.sources.settings import read_settings
 
 MAX_PODS: Final = 10_000
@@ -76,6 +77,7 @@ def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
     if phase in ("Pending", "Running"):  # beyond: a finished pod releases its CPUs
         cpuset = settings.resource_status.cpuset if settings.resource_status else None
         cpuset_error = settings.fault(RESOURCE_STATUS)
+    containers = _containers(item, cgroup, kubepods, errors)
     return Pod(
         uid=uid,
         namespace=metadata.namespace,
@@ -86,14 +88,16 @@ def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
         qos=raw_qos(labels.get(QOS_LABEL)),
         priority=item.spec.priority if item.spec else None,
         priority_label=labels.get(PRIORITY_LABEL),
-        containers=_containers(item, cgroup, kubepods, errors),
+        containers=containers,
         cpuset=cpuset,
         cpuset_error=cpuset_error,
         settings=settings,
         host_network=bool(item.spec and item.spec.host_network),
         ips=_ips(status),
         terminating=metadata.deleted is not None,
-        created_at_s=_time(metadata.created),
+        # A static pod has no creation time in the kubelet's own answer.
+        created_at_s=_time(metadata.created or status.start_time),
+        request=_request(item, containers, errors),
     )
 
 
@@ -150,6 +154,25 @@ def _containers(item: _Pod, cgroup: str, kubepods: Kubepods, errors: list[str]) 
             )
         )
     return tuple(made)
+
+
+def _request(item: _Pod, containers: tuple[Container, ...], errors: list[str]) -> Resources:
+    spec = item.spec or _Spec()
+    known = {container.name: container.requests for container in containers}
+    inits: list[tuple[Resources, bool]] = []
+    for found in spec.init_containers or ():
+        is_sidecar = found.restart_policy == "Always"
+        given = found.resources.requests if found.resources else None
+        inits.append(
+            (known[found.name] if is_sidecar else _amounts(given, item, found, "requests", errors), is_sidecar)
+        )
+    whole = _Container("pod")
+    return pod_request(
+        [known[found.name] for found in spec.containers or ()],
+        inits,
+        overhead=_amounts(spec.overhead, item, whole, "overhead", errors),
+        pod_level=_amounts(spec.resources.requests if spec.resources else None, item, whole, "requests", errors),
+    )
 
 
 def _amounts(given: _Amounts | None, item: _Pod, found: _Container, which: str, errors: list[str]) -> Resources:
@@ -245,6 +268,8 @@ class _Spec(msgspec.Struct, gc=False):
     init_containers: list[_Container] | None = msgspec.field(default=None, name="initContainers")
     priority: int | None = None
     host_network: bool | None = msgspec.field(default=None, name="hostNetwork")
+    overhead: _Amounts | None = None
+    resources: _Resources | None = None
 
 
 class _State(msgspec.Struct, gc=False):
@@ -266,6 +291,7 @@ class _Status(msgspec.Struct, gc=False):
     pod_ip: str = msgspec.field(default="", name="podIP")
     pod_ips: list[_PodIp] | None = msgspec.field(default=None, name="podIPs")
     qos_class: str = msgspec.field(default="", name="qosClass")
+    start_time: str | None = msgspec.field(default=None, name="startTime")
     container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="containerStatuses")
     init_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="initContainerStatuses")
 
