@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from koordlet.config.errors import PolicyError
 from koordlet.config.nodefile import (
     KUBELET_POLICY,
+    RAW_ALLOCATABLE,
     RESERVATION,
     SYSTEM_QOS,
     NodeFacts,
@@ -18,6 +19,7 @@ from koordlet.config.nodefile import (
 )
 from koordlet.config.schema import At
 from koordlet.model.cpuset import CpuSet
+from koordlet.model.resources import Resources
 from tests.hosts.cases import case_json
 
 ONLINE = CpuSet(range(8))
@@ -30,7 +32,7 @@ def facts(node: dict[str, Any]) -> NodeFacts:
 
 
 def annotated(**annotations: str) -> dict[str, Any]:
-    names = {"reservation": RESERVATION, "system_qos": SYSTEM_QOS, "policy": KUBELET_POLICY}
+    names = {"reservation": RESERVATION, "system_qos": SYSTEM_QOS, "policy": KUBELET_POLICY, "raw": RAW_ALLOCATABLE}
     return {"metadata": {"annotations": {names[key]: text for key, text in annotations.items()}}}
 
 
@@ -105,6 +107,22 @@ def test_kubelet_reservation_is_the_larger_one() -> None:
     node["status"] = {"capacity": {"cpu": "16", "memory": "64Gi", "pods": "110"}, "allocatable": {"cpu": "14500m"}}
     found = facts(node).info
     assert (found.capacity_mcpu, found.capacity_bytes, found.reserved_mcpu) == (16_000, 64 * GIB, 1500)
+
+
+def test_allocatable_before_and_after_amplification() -> None:
+    node = annotated(raw='{"cpu":"8","memory":"16Gi","pods":"110"}')
+    node["status"] = {"allocatable": {"cpu": "12", "memory": "16Gi", "kubernetes.io/batch-cpu": "15k"}}
+    found = facts(node).info
+    assert found.allocatable == Resources(cpu_mcpu=12_000, memory_bytes=16 * GIB, batch_cpu_mcpu=15_000)
+    assert found.raw_allocatable == Resources(cpu_mcpu=8000, memory_bytes=16 * GIB)
+
+
+def test_a_malformed_raw_allocatable_is_left_out_with_a_warning() -> None:
+    node = annotated(raw='{"cpu":"much"}')
+    node["status"] = {"allocatable": {"cpu": "12"}}
+    found = facts(node)
+    assert (found.info.raw_allocatable, found.info.allocatable.cpu_mcpu) == (Resources(), 12_000)
+    assert RAW_ALLOCATABLE in found.warnings[0]
 
 
 def test_amplified_allocatable_reserves_nothing() -> None:
