@@ -126,6 +126,7 @@ class PolicyInput:
             identity=self._flags.identity,
             idle_on_be_pods=self._flags.idle_on_be_pods,
             floor_percent=self._flags.stale_floor_percent,
+            pinning=self._flags.pinning,
             unset_cpu_quota=not self._flags.disable_unset_cpu_quota,
             hami_library=self._flags.hami_library,
             cpu_evict_cool_s=self._flags.cpu_evict_cool_s,

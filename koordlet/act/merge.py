@@ -14,6 +14,7 @@ from koordlet.model.status import Shadowed
 PRECEDENCE: Final[tuple[str, ...]] = (
     "undo",  # a person asked for the original
     "podrules",  # an allocation names this very pod; the loops only shape what is shared
+    "pinning",
     "suppress",
     "identity",
 )

@@ -15,6 +15,7 @@ from koordlet.config.errors import UsageError
 from koordlet.config.flagtable import FLAGS, LONGEST_S, Flag, Kind, Status
 from koordlet.config.gates import Gates, parse_gates
 from koordlet.config.gosyntax import parse_bool, parse_duration_ns, parse_int
+from koordlet.model.pinning import MemsMode, Partition, PinOptions
 
 
 class HelpRequested(Exception):  # noqa: N818 - not an error
@@ -42,6 +43,7 @@ class Flags:
     observe: bool
     identity: bool
     idle_on_be_pods: bool
+    pinning: PinOptions
     state_dir: Path
     run_dir: Path
     restore_on_exit: bool
@@ -118,6 +120,11 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         observe=read.switch("observe"),
         identity=read.switch("identity"),
         idle_on_be_pods=read.switch("idle-on-be-pods"),
+        pinning=PinOptions(
+            mems=MemsMode(read.text("cpuset-mems")),
+            partition=Partition(read.text("lse-partition")),
+            irq=read.switch("irq-isolation"),
+        ),
         state_dir=read.path("state-dir"),
         run_dir=read.path("run-dir"),
         restore_on_exit=read.text("restore-on-exit") == "restore",

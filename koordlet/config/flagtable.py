@@ -75,6 +75,11 @@ FLAGS: Final = (
     Flag("observe", _B, "false", "measure and decide, but write nothing"),
     Flag("identity", _B, "true", "give best-effort groups their low weight (cpu.idle or shares)"),
     Flag("idle-on-be-pods", _B, "false", "cpu.idle on best-effort pods of a kubelet's tree too"),
+    Flag("cpuset-mems", _T, "keep", "memory of workloads with CPUs of their own: bind new pages to their NUMA "
+         "nodes, or migrate all of it", choices=("keep", "bind", "migrate")),
+    Flag("lse-partition", _T, "member", "cgroup v2 cpuset partition of declared LSE workloads",
+         choices=("member", "root", "isolated")),
+    Flag("irq-isolation", _B, "false", "keep interrupts off the CPUs of LSE workloads"),
     Flag("state-dir", _T, "/var/lib/koordlet", "DIR of the restore journal"),
     Flag("run-dir", _T, "/run/koordlet", "DIR of the command socket"),
     Flag("restore-on-exit", _T, "restore", "what a clean stop does with written values", choices=("restore", "keep")),

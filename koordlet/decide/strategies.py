@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, Final, Protocol, TypeVar
 
 from koordlet.decide import cpu_evict, identity, memory_evict, suppress
+from koordlet.decide.pinning import isolate
 from koordlet.model.view import NodeView, Outcome, Policy
 
 S = TypeVar("S")
@@ -32,6 +33,7 @@ class Strategy(Protocol[S]):
 STRATEGIES: Final[tuple[Strategy[Any], ...]] = (
     identity.IDENTITY,
     suppress.SUPPRESS,
+    isolate.ISOLATION,
     cpu_evict.CPU_EVICT,
     memory_evict.MEMORY_EVICT,
 )

@@ -44,7 +44,12 @@ class Host:
         return cls(**roots, version=detect_version(roots["cgroup_root"]))
 
     def dir(self, subsystem: str, target: str) -> Path:
-        """Directory of a cgroup; target "" is the root cgroup, which is for reading only."""
+        """Directory of a cgroup; target "" is the root cgroup, which is for reading only.
+
+        subsystem: a v1 controller, or one of the few trees elsewhere that are written like cgroup files.
+        """
+        if subsystem in _ELSEWHERE:
+            return self.proc_root / _ELSEWHERE[subsystem] / target
         if self.version is CgroupVersion.V2:
             return self.cgroup_root / target
         return self.cgroup_root / subsystem / target
@@ -65,6 +70,9 @@ def detect_version(cgroup_root: Path) -> CgroupVersion:
     """
     return CgroupVersion.V2 if (cgroup_root / "cgroup.controllers").is_file() else CgroupVersion.V1
 
+
+_ELSEWHERE: Final = {"irq": "irq"}
+"""Below /proc."""
 
 _PRESETS: Final[dict[str, dict[str, str]]] = {
     "host": {

@@ -54,6 +54,7 @@ class Unit(Enum):
     BYTES_LIMIT = auto()  # as BYTES, but -1 is "max" on v2 and a huge number on v1
     CPUS = auto()
     FREEZER = auto()  # v1: FROZEN / THAWED
+    PARTITION = auto()  # member / root / isolated, with "invalid (why)" behind where it is not in force
 
 
 class Hierarchy(Enum):
@@ -113,6 +114,13 @@ KNOBS: Final[dict[Knob, KnobRow]] = {
         v2_effective="cpuset.mems.effective", needs="the cpuset controller enabled for this cgroup",
         restore="recorded bytes; an empty v2 file is written back as an empty line",
     ),
+    Knob.CPUSET_MIGRATE: KnobRow(
+        "cpuset", "cpuset.memory_migrate", "", Unit.INTEGER, 0, 1, needs="cgroup v1; v2 moves memory along by itself",
+    ),
+    Knob.CPUSET_PARTITION: KnobRow(
+        "cpuset", "", "cpuset.cpus.partition", Unit.PARTITION, 0, 2, needs="cgroup v2 with the cpuset controller",
+    ),
+    Knob.IRQ_AFFINITY: KnobRow("irq", "smp_affinity_list", "smp_affinity_list", Unit.CPUS),
     Knob.MEMORY_LIMIT: KnobRow(
         "memory", "memory.limit_in_bytes", "memory.max", Unit.BYTES_LIMIT, PAGE_BYTES, V1_UNLIMITED_BYTES - 1,
         hierarchy=Hierarchy.CHILD_WITHIN_PARENT,
@@ -208,6 +216,11 @@ def parse(version: CgroupVersion, knob: Knob, text: str) -> KnobValue:
             if text not in _FREEZER:
                 raise KernelFileError(name, f"expected one of {', '.join(_FREEZER)}", text)
             return _FREEZER[text]
+        case Unit.PARTITION:
+            word = text.partition(" ")[0]
+            if word not in _PARTITIONS:
+                raise KernelFileError(name, f"expected one of {', '.join(_PARTITIONS)}", text)
+            return _PARTITIONS.index(word)
         case Unit.SHARES if version is CgroupVersion.V2:
             return weight_to_shares(_integer(name, text))
         case Unit.QUOTA if version is CgroupVersion.V2:
@@ -239,6 +252,8 @@ def encode(version: CgroupVersion, knob: Knob, value: KnobValue) -> bytes:
         raise KnobValueError(knob, value, legal)
     if row.unit is Unit.FREEZER and version is CgroupVersion.V1:
         return b"FROZEN" if value else b"THAWED"
+    if row.unit is Unit.PARTITION:
+        return _PARTITIONS[value].encode()
     if version is CgroupVersion.V2:
         if row.unit is Unit.SHARES:
             return b"%d" % shares_to_weight(value)
@@ -292,4 +307,5 @@ def _cpu_max(name: str, text: str) -> tuple[str, str]:
 
 
 _NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
+_PARTITIONS: Final = ("member", "root", "isolated")
 _FREEZER: Final = {"THAWED": 0, "FREEZING": 1, "FROZEN": 1}

@@ -43,7 +43,8 @@ def read_topology(host: Host) -> Topology:
         core = cores.setdefault(_core_key(topology, cpu, package), len(cores))
         l1l2, l3 = _caches(base / f"cpu{cpu}" / "cache", caches)
         cpus.append(Cpu(cpu, core, socket, node_of.get(cpu, 0), l3, l1l2))
-    return Topology(tuple(sorted(cpus, key=_order)), nodes)
+    present = _cpu_list(base / "present") or online
+    return Topology(tuple(sorted(cpus, key=_order)), nodes, present - online)
 
 
 def parse_lscpu(text: str) -> Topology:

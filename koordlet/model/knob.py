@@ -24,6 +24,9 @@ class Knob(StrEnum):
     CPU_BVT = "cpu.bvt_warp_ns"  # -1..2
     CPUSET = "cpuset.cpus"  # CpuSet
     CPUSET_MEMS = "cpuset.mems"  # CpuSet (of NUMA node ids)
+    CPUSET_MIGRATE = "cpuset.memory_migrate"  # 0/1 (v2 always moves memory along)
+    CPUSET_PARTITION = "cpuset.cpus.partition"  # 0 member, 1 root, 2 isolated
+    IRQ_AFFINITY = "smp_affinity_list"  # CpuSet; the target is an interrupt's number
     MEMORY_LIMIT = "memory.limit_in_bytes"  # bytes, -1 unlimited (v2: memory.max)
     MEMORY_MIN = "memory.min"  # bytes
     MEMORY_LOW = "memory.low"  # bytes
@@ -46,8 +49,8 @@ KnobValue = int | CpuSet
 class Decision:
     """One wanted value, with its evidence.
 
-    target: cgroup path relative to the hierarchy root, no leading or trailing slash, never empty
-    (an empty target would be the root cgroup: refused, case empty-cgroup-parent).
+    target: cgroup path relative to the hierarchy root (another directory for a knob that is no cgroup file), no leading
+    or trailing slash, never empty (an empty target would be the root cgroup: refused, case empty-cgroup-parent).
     owner: the strategy's name, for precedence, audit and explain.
     hot: the executor reads the file back every tick (the few parents whose drift hurts at once)
     instead of only at the forced refresh.

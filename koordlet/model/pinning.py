@@ -74,6 +74,31 @@ class NodePinning:
     strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
 
 
+class MemsMode(StrEnum):
+    """What happens to the memory of a workload with CPUs of its own: nothing, new pages near its CPUs, all of it."""
+
+    KEEP = "keep"
+    BIND = "bind"
+    MIGRATE = "migrate"
+
+
+class Partition(StrEnum):
+    """Kind of cpuset partition for LSE workloads (cgroup-v2.rst, cpuset.cpus.partition)."""
+
+    MEMBER = "member"
+    ROOT = "root"
+    ISOLATED = "isolated"
+
+
+@dataclass(frozen=True, slots=True)
+class PinOptions:
+    """What goes beyond the CPU list itself, from flags. irq: keep interrupts off LSE workloads' CPUs."""
+
+    mems: MemsMode = MemsMode.KEEP
+    partition: Partition = Partition.MEMBER
+    irq: bool = False
+
+
 @dataclass(frozen=True, slots=True)
 class NumaShare:
     """What an allocation holds on one NUMA node; None is "not said there"."""

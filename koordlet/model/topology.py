@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from koordlet.model.cpuset import CpuSet
 
@@ -34,10 +34,12 @@ class NumaNode:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """cpus: online CPUs sorted by (node, socket, core, id). nodes: sorted by id, gaps allowed."""
+    """cpus: online CPUs sorted by (node, socket, core, id). nodes: sorted by id, gaps allowed. offline: CPUs that are
+    there but switched off."""
 
     cpus: tuple[Cpu, ...]
     nodes: tuple[NumaNode, ...] = ()
+    offline: CpuSet = field(default_factory=CpuSet)
 
     @property
     def online(self) -> CpuSet:

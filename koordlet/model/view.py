@@ -13,7 +13,7 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.effect import Effect
 from koordlet.model.eviction import Eviction
 from koordlet.model.knob import Decision
-from koordlet.model.pinning import NodePinning
+from koordlet.model.pinning import NodePinning, PinOptions
 from koordlet.model.pod import HostApp, Pod, PodSet, Tree
 from koordlet.model.resources import Resources
 from koordlet.model.slo import NodeSlo
@@ -100,6 +100,7 @@ class NodeInfo:
     topology: Topology | None = None
     reservation_mcpu: int = 0
     pinning: NodePinning = field(default_factory=NodePinning)
+    irqs: tuple[tuple[int, CpuSet], ...] = ()
     system_cpuset: CpuSet = field(default_factory=CpuSet)
     cpu_normalization_ratio: float | None = None
     cgroup_v2: bool = False
@@ -164,6 +165,7 @@ class Policy:
     identity: bool = True
     idle_on_be_pods: bool = False
     floor_percent: int = 10
+    pinning: PinOptions = field(default_factory=PinOptions)
     unset_cpu_quota: bool = True
     hami_library: str = "/usr/local/vgpu/libvgpu.so"
     hooked: bool = False

@@ -35,10 +35,14 @@ class PodContext:
         return gate in self.policy.gates
 
     def own_cpus(self, pod: Pod) -> CpuSet | None:
-        """CPUs that the scheduler gave to this very pod; None where it gave none, or some that this machine has not."""
-        if not pod.cpuset or (self.node.topology is not None and not pod.cpuset <= self.node.topology.online):
+        """CPUs that the scheduler gave to this very pod, without those that are switched off just now; None where it
+        gave none, or some that this machine has not."""
+        topology = self.node.topology
+        if not pod.cpuset or topology is None:
+            return pod.cpuset
+        if not pod.cpuset <= topology.online | topology.offline:
             return None
-        return pod.cpuset
+        return pod.cpuset & topology.online or None
 
 
 def context_of(view: NodeView, policy: Policy, before: PodContext | None = None) -> PodContext:
