@@ -86,8 +86,10 @@ def _knob(places: _Places, knob: Knob) -> Capability:
     row = KNOBS[knob]
     name = row.v1_file if places.host.version is CgroupVersion.V1 else row.v2_file
     found = places.find(row.subsystem, name)
-    if found is None:
+    if found is None or not name:
         reason = f"{name}: file absent in {places.where(row.subsystem)}"
+        if not name:
+            reason = f"cgroup {places.host.version} has no such file"
         reason += f", needs {row.needs}" if row.needs else ""
         return Capability(knob, Level.UNSUPPORTED, reason, _controller_advice(places.host, row.subsystem))
     advice = "" if os.access(found, os.W_OK) else "this process may not write it: run as root with cgroups mounted rw"

@@ -30,7 +30,7 @@ V1_FILES: dict[str, dict[str, str]] = {
         "cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_time 0\n",
     },
     "cpuacct": {"cpuacct.usage": "0\n"},
-    "cpuset": {"cpuset.cpus": "0\n", "cpuset.mems": "0\n"},
+    "cpuset": {"cpuset.cpus": "0\n", "cpuset.mems": "0\n", "cpuset.memory_migrate": "0\n"},
     "memory": {
         "memory.limit_in_bytes": V1_UNLIMITED,
         "memory.usage_in_bytes": "0\n",
@@ -55,6 +55,7 @@ V2_FILES: dict[str, str] = {
     "io.pressure": PSI,
     "cpuset.cpus": "\n",
     "cpuset.cpus.effective": "0\n",
+    "cpuset.cpus.partition": "member\n",
     "cpuset.mems": "\n",
     "cpuset.mems.effective": "0\n",
     "memory.max": "max\n",

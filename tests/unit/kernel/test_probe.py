@@ -29,7 +29,7 @@ def test_every_knob_and_signal_has_a_row(tmp_path: Path, shape: Callable[[Path],
 @pytest.mark.parametrize("be_dir", [None, BE_V2])
 def test_v2_has_all_mainline_knobs(tmp_path: Path, be_dir: str | None) -> None:
     support = probe(v2_one_socket(tmp_path).host, be_dir)
-    assert [knob for knob in Knob if not support.has(knob)] == [Knob.CPU_BVT]
+    assert [knob for knob in Knob if not support.has(knob)] == [Knob.CPU_BVT, Knob.CPUSET_MIGRATE, Knob.IRQ_AFFINITY]
     assert support.has("cpu.usage")
     assert support.has("cpu.throttle")
     assert support.has("psi.cgroup")
@@ -38,7 +38,11 @@ def test_v2_has_all_mainline_knobs(tmp_path: Path, be_dir: str | None) -> None:
 def test_v1_has_no_memory_protection(tmp_path: Path) -> None:
     support = probe(v1_two_sockets_ht(tmp_path).host, None)
     missing = [knob for knob in Knob if not support.has(knob)]
-    assert missing == [Knob.CPU_BVT, Knob.MEMORY_MIN, Knob.MEMORY_LOW, Knob.MEMORY_HIGH, Knob.MEMORY_OOM_GROUP]
+    assert missing == [
+        *(Knob.CPU_BVT, Knob.CPUSET_PARTITION, Knob.IRQ_AFFINITY),
+        *(Knob.MEMORY_MIN, Knob.MEMORY_LOW, Knob.MEMORY_HIGH, Knob.MEMORY_OOM_GROUP),
+    ]
+    assert support.table[Knob.CPUSET_PARTITION].reason.startswith("cgroup v1 has no such file, needs cgroup v2")
     assert not support.has("psi.cgroup")
     assert support.has("memory.stat")
 
