@@ -47,6 +47,7 @@ from koordlet.sources.kubelet import PodsSource
 from koordlet.sources.local import LocalSource
 from koordlet.store.pins import PinFile
 from koordlet.store.rings import RingStore
+from koordlet.wiring import qosloops
 from koordlet.wiring.doors import events_page, http_door
 from koordlet.wiring.evict import make_evictor
 from koordlet.wiring.pinning import PinnedSource
@@ -163,7 +164,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
 
     own_version = version("koordlet")
     rings = RingStore()
-    sampler = Sampler(host, rings)
+    sampler = Sampler(host, rings, throttling=qosloops.ThrottlingWanted(lambda: policy.current, lambda: engine))
     stack.callback(sampler.close)
     kubepods = KubepodsInput(flags, host)
     sources, source_errors = _sources(flags, host, kubepods, stack, lambda now_s: node.poll(now_s))
@@ -222,6 +223,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
                 "suppress": flags.cpu_suppress_interval_s,
                 "cpu_evict": flags.cpu_evict_interval_s,
                 "memory_evict": flags.memory_evict_interval_s,
+                **qosloops.intervals_s(flags),
             },
             interval_s=flags.collect_res_used_interval_s,
             observe=flags.observe,

@@ -46,6 +46,7 @@ class Sense(Protocol):
         """One pass; what the sentinel saw is handed through."""
 
     def workloads(self) -> Iterable[WorkloadUsage]: ...
+    def find(self, cgroup: str) -> WorkloadUsage | None: ...
 
 
 class BeView(Protocol):
@@ -103,13 +104,15 @@ class Parts:
 
 
 class LazyWorkloads(Mapping[str, WorkloadUsage]):
-    """Rows of one pass by cgroup path, read on first use: most ticks nobody looks.
+    """Rows of one pass by cgroup path, read on first use: most ticks nobody looks. One row costs one row.
 
     To be used on the loop's thread before the next pass, as strategies do.
     """
 
-    def __init__(self, read: Callable[[], Iterable[WorkloadUsage]]) -> None:
-        self._read = read
+    def __init__(
+        self, read: Callable[[], Iterable[WorkloadUsage]], find: Callable[[str], WorkloadUsage | None]
+    ) -> None:
+        self._read, self._find = read, find
         self._rows: dict[str, WorkloadUsage] | None = None
 
     def _known(self) -> dict[str, WorkloadUsage]:
@@ -118,7 +121,12 @@ class LazyWorkloads(Mapping[str, WorkloadUsage]):
         return self._rows
 
     def __getitem__(self, cgroup: str) -> WorkloadUsage:
-        return self._known()[cgroup]
+        if self._rows is not None:
+            return self._rows[cgroup]
+        row = self._find(cgroup)
+        if row is None:
+            raise KeyError(cgroup)
+        return row
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._known())
@@ -220,7 +228,7 @@ class Engine:
             host_apps=apps,
             be_roots=tuple(parts.be.read(path, tree, pods, now_s) for path, tree in roots),
             support=parts.support(now_s),
-            workloads=LazyWorkloads(parts.sense.workloads),
+            workloads=LazyWorkloads(parts.sense.workloads, parts.sense.find),
             evictions=parts.evictions(),
             wall_s=parts.wall(),
         )

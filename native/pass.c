@@ -72,6 +72,17 @@ static void read_moved(struct pass *pass)
     }
 }
 
+/* What the rotation did not read just now. */
+static void read_all_throttling(struct pass *pass)
+{
+    for (int i = 0; i < pass->table->count; i++) {
+        struct row *row = &pass->table->rows[i];
+        if (row->state == KL_ALIVE && row->kind == KL_CONTAINER && row->quota && row->cpu_dir >= 0 &&
+            row->throttled_ns < pass->now_ns)
+            kl_read_throttling(pass, row);
+    }
+}
+
 static void add_to(struct kl_sum *sum, bool usable, double value, int64_t at_ns)
 {
     if (!usable) {
@@ -103,8 +114,10 @@ static void sum_rows(const struct pass *pass)
         if (row->state != KL_ALIVE)
             continue;
         pass->totals->rows++;
-        if (row->kind == KL_CONTAINER)
+        if (row->kind == KL_CONTAINER) {
+            pass->totals->throttled += row->throttled_ns >= pass->now_ns && row->throttled > 0.0;
             continue;
+        }
         add_row(pass, row, all[row->kind]);
         if (!row->be && nonbe[row->kind] >= 0)
             add_row(pass, row, nonbe[row->kind]);
@@ -141,6 +154,8 @@ int kl_table_pass(struct kl_table *table, struct kl_rings *rings, int64_t now_ns
     if (table->count > 0) {
         read_rotation(&pass);
         read_moved(&pass);
+        if (flags & KL_PASS_THROTTLING)
+            read_all_throttling(&pass);
     }
     sum_rows(&pass);
     if (rings)

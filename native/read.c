@@ -192,7 +192,7 @@ static double throttled_share(const struct row *row)
     return share > 1.0 ? 1.0 : share;
 }
 
-static void update_throttling(struct pass *pass, struct row *row)
+void kl_read_throttling(struct pass *pass, struct row *row)
 {
     if (!row->quota || !read_throttling(pass, row)) {
         row->throttling_based = false;
@@ -220,5 +220,5 @@ void kl_read_quota(struct pass *pass, struct row *row)
         length = -EINVAL;
     pass->totals->errors += length < 0 && !is_gone(length);
     row->quota = quota_us > 0;
-    update_throttling(pass, row);
+    kl_read_throttling(pass, row);
 }

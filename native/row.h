@@ -69,6 +69,7 @@ void kl_read_container_usage(struct pass *pass, struct row *row);
 void kl_read_raw(struct pass *pass, struct row *row);
 void kl_read_memory_stat(struct pass *pass, struct row *row);
 void kl_read_quota(struct pass *pass, struct row *row);
+void kl_read_throttling(struct pass *pass, struct row *row);
 
 /* Takes memory.stat for read where its cgroup has not run since and is charged the same; false: read it. */
 bool kl_repeat_memory_stat(struct pass *pass, struct row *row);

@@ -7,6 +7,7 @@
  *   in turn          a tenth of the rows per pass, through directory descriptors: memory.stat (of containers every second
  *                    turn; not of what has not run since and is charged the same, for three turns), plain memory usage
  *                    of what stood still, throttling where a quota is set, every sixth turn whether there is one
+ *   on request       throttling of containers with a quota, in every pass (KL_PASS_THROTTLING)
  *   at once          memory.stat of a row whose plain usage moved by more than 2 % (and 1 MiB) since the last one,
  *                    a bounded number per pass; the rest follow in the next passes
  *
@@ -39,8 +40,8 @@ struct kl_row_spec {
 /* Time of a value that is not there. */
 enum { KL_NEVER = -1 };
 
-/* Latest figures of a row. mcpu: rate over the last interval; throttled: share of periods, over the last rotation,
- * absent without a quota; memory: anonymous + unevictable bytes; memory_cached: that + file LRUs; raw: as the kernel
+/* Latest figures of a row. mcpu: rate over the last interval; throttled: share of periods, over the last rotation
+ * (of a container with KL_PASS_THROTTLING: over the last pass), absent without a quota; memory: anonymous + unevictable bytes; memory_cached: that + file LRUs; raw: as the kernel
  * counts it. A value counts only when its _ns is not KL_NEVER. */
 struct kl_row {
     int kind, be, gone, quota;
@@ -90,15 +91,17 @@ enum {
 };
 
 /* What one pass did. gone: rows that went away in it. errors: reads that failed or made no sense. counters, raws,
- * memory_stats, quotas: files read; skipped: containers whose pod's counter stood still. */
+ * memory_stats, quotas: files read; skipped: containers whose pod's counter stood still; throttled: containers of which
+ * this pass learned that they were throttled. */
 struct kl_totals {
     struct kl_sum cpu[KL_SUMS], memory[KL_SUMS];
     int rows, gone, errors;
-    int counters, raws, memory_stats, quotas, skipped;
+    int counters, raws, memory_stats, quotas, skipped, throttled;
 };
 
-/* Takes every value at now_ns instead of at now_ns plus the time spent in the pass so far. */
-enum { KL_PASS_NOMINAL_TIME = 1 };
+/* NOMINAL_TIME: takes every value at now_ns instead of at now_ns plus the time spent in the pass so far.
+ * THROTTLING: reads the throttling of every container with a quota, instead of in turn. */
+enum { KL_PASS_NOMINAL_TIME = 1, KL_PASS_THROTTLING = 2 };
 
 /* One pass. Rates and memory values of this pass are appended to `rings` (NULL: nowhere) at now_ns. Rates are dropped
  * after a counter that went back, when no time passed, and over gaps longer than 20 s. */

@@ -20,6 +20,7 @@ REASONS: Final = {
     # owner: (written, restored, kind); spec/api 4.5
     "suppress": ("AdjustBEByNodeCPUUsage", "suppressBECPU", "node"),
     "identity": ("GroupIdentity", "GroupIdentity", "group"),
+    "burst": ("CFSQuotaBurst", "CFSQuotaBurst", "group"),
     "podrules": ("runtime-hooks", "runtime-hooks", "group"),
 }
 

@@ -65,6 +65,7 @@ class Flags:
     collect_res_used_interval_s: float
     collect_node_cpu_info_interval_s: float
     cpu_suppress_interval_s: float
+    reconcile_interval_s: float
     resource_force_update_s: float
     cpu_evict_interval_s: float
     cpu_evict_cool_s: float
@@ -146,6 +147,7 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         collect_res_used_interval_s=read.seconds("collect-res-used-interval"),
         collect_node_cpu_info_interval_s=read.seconds("collect-node-cpu-info-interval"),
         cpu_suppress_interval_s=float(read.number("cpu-suppress-interval-seconds")),
+        reconcile_interval_s=float(read.number("reconcile-interval-seconds")),
         resource_force_update_s=float(read.number("resource-force-update-seconds")),
         cpu_evict_interval_s=float(read.number("cpu-evict-interval-seconds")),
         cpu_evict_cool_s=float(read.number("cpu-evict-cool-time-seconds")),

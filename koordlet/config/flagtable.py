@@ -114,6 +114,8 @@ FLAGS: Final = (
     Flag("collect-res-used-interval", _D, "1s", "sampling interval", low=0.1),
     Flag("collect-node-cpu-info-interval", _D, "60s", "interval of reading the CPU topology again", low=1),
     Flag("cpu-suppress-interval-seconds", _I, "1", "interval of the suppress loop", low=1),
+    Flag("reconcile-interval-seconds", _I, "1", "interval of CPU burst and of the memory, block I/O and system "
+         "reconcilers", low=1),
     Flag("resource-force-update-seconds", _I, "60", "a written value is read back and repaired after this", low=1),
     # Pods.
     Flag("disable-unset-cpu-quota", _B, "false", "keep the quota of pods with CPUs of their own", k8s=True),
@@ -160,7 +162,6 @@ FLAGS: Final = (
     Flag("enable-pagecache-collector", _B, "false", "collect page cache", _LATER),
     Flag("enable-resctrl-collector", _B, "false", "collect cache occupancy and memory bandwidth", _LATER),
     Flag("resctrl-collector-interval", _D, "10s", "its interval", _LATER),
-    Flag("reconcile-interval-seconds", _I, "1", "interval of the QoS reconcilers", _LATER),
     Flag("runtime-hooks-network", _T, "unix", "network of the hook server", _LATER, k8s=True),
     Flag("runtime-hooks-addr", _T, "/host-var-run-koordlet/koordlet.sock", "socket of the hook server", _LATER,
          k8s=True),

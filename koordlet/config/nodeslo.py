@@ -11,6 +11,7 @@ from typing import Any, Final
 from koordlet.config import nodeslo_schema as table
 from koordlet.config.documents import read_document
 from koordlet.config.schema import Anything, At, Record
+from koordlet.config.slo_burst import typed_burst
 from koordlet.config.slo_network import network
 from koordlet.model.pod import HostApp
 from koordlet.model.qos import Qos
@@ -100,6 +101,7 @@ def _typed(effective: dict[str, Any], host_app_dir: HostAppDir, at: At) -> NodeS
         system_cpu=_cpu_qos(classes["systemClass"]),
         cpu_policy=CpuPolicy(classes["policies"]["cpuPolicy"]),
         network=network(effective, at),
+        burst=typed_burst(effective["cpuBurstStrategy"]),
         host_apps=_host_apps(effective["hostApplications"], host_app_dir, at.below("hostApplications")),
     )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol, TypeVar
 
-from koordlet.decide import cpu_evict, identity, memory_evict, suppress
+from koordlet.decide import burst, cpu_evict, identity, memory_evict, suppress
 from koordlet.decide.pinning import isolate
 from koordlet.model.view import NodeView, Outcome, Policy
 
@@ -36,4 +36,5 @@ STRATEGIES: Final[tuple[Strategy[Any], ...]] = (
     isolate.ISOLATION,
     cpu_evict.CPU_EVICT,
     memory_evict.MEMORY_EVICT,
+    burst.BURST,
 )

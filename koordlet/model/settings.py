@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from koordlet.model.burst import BurstSettings
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.resources import Resources
 
@@ -99,6 +100,7 @@ class PodSettings:
     evict_priority: int = 0
     evict_enabled: bool | None = None
     sub_priority: int | None = None
+    cpu_burst: BurstSettings | None = None
 
     def fault(self, key: str) -> str:
         """What is wrong with an annotation, "" when nothing is."""

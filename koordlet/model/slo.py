@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from koordlet.model.burst import CpuBurst
 from koordlet.model.pod import HostApp
 
 
@@ -100,4 +101,5 @@ class NodeSlo:
     system_cpu: CpuQos = field(default_factory=CpuQos)
     cpu_policy: CpuPolicy = CpuPolicy.GROUP_IDENTITY
     network: Network = field(default_factory=Network)
+    burst: CpuBurst = field(default_factory=CpuBurst)
     host_apps: tuple[HostApp, ...] = ()

@@ -40,6 +40,7 @@ class Usage:
     counters. system = max(0, node - pods - hosts), not yet raised to the reservation.
     surge: non-BE usage as the sentinel saw it over its short window. ls_pressure: share of time in which
     something of the LS groups waited for a CPU, in permyriad, over the same window.
+    throttled_containers: how many were throttled since the last pass, None where nobody asked for it.
     """
 
     node_mcpu: Reading | None = None
@@ -55,6 +56,7 @@ class Usage:
     system_memory_bytes: Reading | None = None
     surge_mcpu: Reading | None = None
     ls_pressure_permyriad: Reading | None = None
+    throttled_containers: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

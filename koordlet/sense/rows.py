@@ -53,6 +53,7 @@ class Rows:
         self._tops = [os.fsencode(host.dir(subsystem, "")) for subsystem in ("cpuacct", "cpu", "memory")]
         self._rings = rings
         self._targets: dict[Key, Target] = {}
+        self._by_cgroup: dict[str, Target] = {}
         self._rows: dict[Key, int] = {}
         self._keys: dict[int, Key] = {}
         self._inodes: dict[Key, int] = {}
@@ -70,6 +71,7 @@ class Rows:
             if self._rings is not None and (target.kind, target.ident) not in kept and target.kind in _SERIES_KIND:
                 self._rings.close(_SERIES_KIND[target.kind], target.ident)
         before, self._targets = self._targets, targets
+        self._by_cgroup.clear()
         for key, target in targets.items():
             if key not in before:
                 if not self._add(target):
@@ -103,6 +105,17 @@ class Rows:
             row = self._rows.get(key)
             found = row is not None and lib.kl_table_read(self.table, row, self._out) == 0
             yield target, self._out if found else None
+
+    def find(self, cgroup: str) -> tuple[Target, CData | None] | None:
+        """As a pair of `items`, of the workload in that cgroup; None when nothing is watched there."""
+        if not self._by_cgroup:
+            self._by_cgroup = {t.cgroup: t for t in self._targets.values() if t.kind != lib.KL_ROOT}
+        target = self._by_cgroup.get(cgroup)
+        if target is None:
+            return None
+        row = self._rows.get(target.key)
+        known = row is not None and lib.kl_table_read(self.table, row, self._out) == 0
+        return target, self._out if known else None
 
     def __len__(self) -> int:
         return len(self._rows)

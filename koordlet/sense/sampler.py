@@ -7,7 +7,7 @@ rate in this pass, so a pod in its first tick is still inside the system usage (
 from __future__ import annotations
 
 import resource
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -57,15 +57,26 @@ class SamplerCounts:
 
 
 class Sampler:
-    """One thread at a time. nominal_time: takes every value at the tick's time, for tests in virtual time."""
+    """One thread at a time. nominal_time: takes every value at the tick's time, for tests in virtual time.
 
-    def __init__(self, host: Host, rings: Rings | None = None, *, nominal_time: bool = False) -> None:
+    throttling: asked before each pass whether the throttling of every container with a quota is wanted in it.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        rings: Rings | None = None,
+        *,
+        nominal_time: bool = False,
+        throttling: Callable[[], bool] = lambda: False,
+    ) -> None:
         self._rings = rings
         self._series = [] if rings is None else [rings.open(kind, "", metric) for kind, metric in _NODE_SERIES]
         self._rows = Rows(host, rings)
         self._node = NodeMeter(host)
         self._totals = ffi.new("struct kl_totals *")
         self._flags = lib.KL_PASS_NOMINAL_TIME if nominal_time else 0
+        self._throttling = throttling
         self._wanted: tuple[int, tuple[HostApp, ...], tuple[str, ...]] | None = None
         self._pods_known = False
         self._errors = 0
@@ -86,11 +97,13 @@ class Sampler:
         self._node.read(now_s)
         totals = self._totals
         handle = ffi.NULL if self._rings is None else self._rings.handle
-        lib.kl_table_pass(self._rows.table, handle, round(now_s * 1e9), self._flags, totals)
+        throttling = self._throttling()
+        flags = self._flags | (lib.KL_PASS_THROTTLING if throttling else 0)
+        lib.kl_table_pass(self._rows.table, handle, round(now_s * 1e9), flags, totals)
         self._errors += totals.errors
         if totals.gone:
             self._rows.drop_gone(totals.gone)
-        usage = self._usage(now_s, surge_mcpu, ls_pressure_permyriad)
+        usage = self._usage(now_s, surge_mcpu, ls_pressure_permyriad, totals.throttled if throttling else None)
         self._append(now_s, usage)
         return usage
 
@@ -99,6 +112,11 @@ class Sampler:
         for target, row in self._rows.items():
             if target.kind != lib.KL_ROOT:
                 yield _workload(target, row)
+
+    def find(self, cgroup: str) -> WorkloadUsage | None:
+        """Latest figures of the pod, container or host application in that cgroup, without making the others."""
+        found = self._rows.find(cgroup)
+        return None if found is None else _workload(*found)
 
     def counts(self) -> SamplerCounts:
         totals = self._totals
@@ -121,7 +139,9 @@ class Sampler:
         self._node.close()
         self._wanted = None
 
-    def _usage(self, now_s: float, surge_mcpu: Reading | None, ls_pressure_permyriad: Reading | None) -> Usage:
+    def _usage(
+        self, now_s: float, surge_mcpu: Reading | None, ls_pressure_permyriad: Reading | None, throttled: int | None
+    ) -> Usage:
         cpu, memory = self._totals.cpu, self._totals.memory
         node_cpu, node_memory = self._node.mcpu, self._node.memory
         pods_cpu = pods_memory = nonbe_pods = None
@@ -145,6 +165,7 @@ class Sampler:
             system_memory_bytes=_rest(node_memory, pods_memory, hosts_memory, now_s, MAX_MEMORY_AGE_S),
             surge_mcpu=surge_mcpu,
             ls_pressure_permyriad=ls_pressure_permyriad,
+            throttled_containers=throttled,
         )
 
     def _append(self, now_s: float, usage: Usage) -> None:

@@ -10,6 +10,8 @@ from typing import Any, Final
 
 from koordlet.config.documents import read_annotation
 from koordlet.config.errors import PolicyError
+from koordlet.config.slo_burst import ANNOTATION as CPU_BURST
+from koordlet.config.slo_burst import read_burst
 from koordlet.model.settings import EVICTION_POLICY, PodSettings
 from koordlet.sources import annotations as known
 
@@ -26,6 +28,7 @@ READERS: Final[dict[str, tuple[str, Read]]] = {
     EVICTION_POLICY: ("evict_by", known.eviction_policy),
     known.EVICTION_PRIORITY: ("evict_priority", known.eviction_priority),
     known.OOM_SCORE_ADJ_SPEC: ("oom_score_adj_spec", known.oom_score_adj_spec),
+    CPU_BURST: ("cpu_burst", read_burst),
 }
 """Annotation key -> (field of PodSettings, reader). One row per annotation that holds JSON."""
 

@@ -280,6 +280,36 @@ def test_throttling_only_with_a_quota(new_table: NewTable, version: CgroupVersio
     assert periods(200, 100) is None
 
 
+@BOTH
+def test_throttling_of_every_limited_container_in_every_pass_on_request(
+    new_table: NewTable, version: CgroupVersion
+) -> None:
+    """Without the request a container's turn comes every tenth pass; a pod's throttling stays in turn."""
+    table = new_table(version)
+    pod = table.make("pod")
+    containers = [table.make(f"pod/c{i}", lib.KL_CONTAINER, pod=pod) for i in range(20)]
+    for i in range(20):
+        table.tree.quota(f"pod/c{i}", 50_000 if i < 12 else -1)
+    for _ in range(60):
+        table.step()
+    flags = lib.KL_PASS_NOMINAL_TIME | lib.KL_PASS_THROTTLING
+    for turn in range(1, 15):
+        for i in range(20):
+            periods, throttled = 10 * turn, 5 * turn if i == 3 else 0
+            table.tree.usage("pod", turn * SECOND)
+            table.tree.usage(f"pod/c{i}", turn * SECOND, periods, throttled)
+            if version is CgroupVersion.V1:
+                table.tree.throttled(f"pod/c{i}", periods, throttled)
+        table.now_ns += SECOND
+        assert lib.kl_table_pass(table.it, ffi.NULL, table.now_ns, flags, table.totals) == 0
+        if turn == 1:
+            continue  # on v2 the first counters of all
+        rows = [table.read(row) for row in containers]
+        assert [row.throttled_ns == table.now_ns for row in rows] == [True] * 12 + [False] * 8
+        assert rows[3].throttled == 0.5
+        assert table.totals.throttled == 1
+
+
 def test_v2_without_the_cpu_controller(new_table: NewTable) -> None:
     table = new_table(CgroupVersion.V2)
     row = table.make("pod")

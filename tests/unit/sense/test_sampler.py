@@ -75,6 +75,20 @@ def value(reading: Reading | None) -> float | None:
     return None if reading is None else round(reading.value, 6)
 
 
+def test_one_workload_is_found_without_the_others(node: Node) -> None:
+    for cgroup in ("web", "web/app"):
+        node.tree.make(cgroup)
+    node.sync(pod("web", "app"))
+    for _ in range(2):
+        node.second(1000, web=400, web__app=400)
+    found = node.sampler.find("web/app")
+    assert found is not None
+    assert (found.name, found.container, value(found.cpu_mcpu)) == ("ns/web", "app", 400)
+    assert node.sampler.find("elsewhere") is None
+    node.sync()
+    assert node.sampler.find("web/app") is None
+
+
 def test_system_is_what_neither_pods_nor_hosts_used(node: Node) -> None:
     """W-22: node 10.5, pods 6.25, host 1.25 cores -> 3.0."""
     for cgroup in ("web", "job", "redis"):
