@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from koordlet.decide import burst, cpu_evict, identity, memory_evict, suppress
 from koordlet.decide.pinning import isolate
+from koordlet.decide.podrules import reconcile
 from koordlet.model.view import NodeView, Outcome, Policy
 
 S = TypeVar("S")
@@ -34,6 +35,7 @@ STRATEGIES: Final[tuple[Strategy[Any], ...]] = (
     identity.IDENTITY,
     suppress.SUPPRESS,
     isolate.ISOLATION,
+    reconcile.RECONCILER,
     cpu_evict.CPU_EVICT,
     memory_evict.MEMORY_EVICT,
     burst.BURST,

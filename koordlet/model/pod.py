@@ -36,7 +36,7 @@ class Tree(StrEnum):
 class Container:
     """id: full runtime id ("containerd://...") or "" before the runtime named it.
 
-    cgroup: path relative to the hierarchy root, "" while unknown.
+    cgroup: path relative to the hierarchy root, "" while unknown. sidecar: an init container that keeps running.
     """
 
     name: str
@@ -45,6 +45,7 @@ class Container:
     running: bool = False
     requests: Resources = field(default_factory=Resources)
     limits: Resources = field(default_factory=Resources)
+    sidecar: bool = False
 
 
 @dataclass(frozen=True, slots=True)

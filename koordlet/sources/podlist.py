@@ -151,6 +151,7 @@ def _containers(item: _Pod, cgroup: str, kubepods: Kubepods, errors: list[str]) 
                 running=bool(state and state.state and state.state.running is not None),
                 requests=_amounts(resources.requests, item, found, "requests", errors),
                 limits=_amounts(resources.limits, item, found, "limits", errors),
+                sidecar=found.restart_policy == "Always" and found in sidecars,
             )
         )
     return tuple(made)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from koordlet.decide.podrules.context import PodContext
 from koordlet.decide.podrules.wanted import Wanted
-from koordlet.model.pod import Container, Pod, Resources
+from koordlet.model.pod import Container, Pod, Resources, Tree
 from koordlet.model.podevent import PodEvent
 from koordlet.model.qos import Qos
 from koordlet.model.units import UNLIMITED, mcpu_to_shares
@@ -27,7 +27,7 @@ def lent(pod: Pod) -> dict[str, Amounts]:
     The pod's spec speaks first; a door that knows no spec has the webhook's copy of it in an annotation.
     beyond: mid resources count as batch ones do (the reference leaves such pods at the least weight, F-15).
     """
-    if pod.qos is not Qos.BE:
+    if not _has_lent(pod):
         return {}
     found = {c.name: amounts for c in pod.containers if (amounts := _amounts(c.requests, c.limits)) is not None}
     if not found:
@@ -38,9 +38,14 @@ def lent(pod: Pod) -> dict[str, Amounts]:
 
 def of_container(pod: Pod, container: Container) -> Amounts | None:
     """A container's own amounts, also where only it and not the whole pod is known."""
-    if pod.qos is not Qos.BE:
+    if not _has_lent(pod):
         return None
     return _amounts(container.requests, container.limits) or lent(pod).get(container.name)
+
+
+def _has_lent(pod: Pod) -> bool:
+    """A declared workload's amounts are for the ledger; its limits are the administrator's."""
+    return pod.qos is Qos.BE and pod.tree is Tree.KUBELET
 
 
 def _amounts(requests: Resources, limits: Resources) -> Amounts | None:
@@ -57,17 +62,36 @@ def _first(batch: int | None, mid: int | None) -> int | None:
     return mid if batch is None else batch
 
 
+def of_pod(pod: Pod) -> list[list[Amounts]]:
+    """Groups of containers: the pod must hold the sum of each group.
+
+    compat: sidecars are not in the sum, as seen on the reference; but a pod is never smaller than one of them, which
+    cgroup v1 would refuse.
+    """
+    found = lent(pod)
+    sidecars = {c.name for c in pod.containers if c.sidecar}
+    regular = [amounts for name, amounts in found.items() if name not in sidecars]
+    groups = [[amounts] for name, amounts in found.items() if name in sidecars]
+    return [regular, *groups] if regular else groups
+
+
 def rule(event: PodEvent, context: PodContext, wanted: Wanted) -> None:
     """A limit of 0 is no limit: 0 bytes would kill the pod (W12)."""
     if event.container is not None:
         amounts = of_container(event.pod, event.container)
-        rows = [] if amounts is None else [amounts]
+        groups = [] if amounts is None else [[amounts]]
     else:
-        rows = list(lent(event.pod).values())
-    if not rows:
+        groups = of_pod(event.pod)
+    if not groups:
         return
-    request_mcpu = sum(max(row.request_mcpu or 0, 0) for row in rows)
-    limits = [row.limit_bytes or 0 for row in rows]
+    request_mcpu = max(sum(max(row.request_mcpu or 0, 0) for row in rows) for rows in groups)
     wanted.shares = mcpu_to_shares(request_mcpu)
-    wanted.memory_limit_bytes = sum(limits) if all(limit > 0 for limit in limits) else UNLIMITED
+    wanted.memory_limit_bytes = largest_sum([[row.limit_bytes for row in rows] for rows in groups])
     wanted.note(f"request_mcpu={request_mcpu} limit_bytes={wanted.memory_limit_bytes}")
+
+
+def largest_sum(groups: list[list[int | None]]) -> int:
+    """UNLIMITED as soon as one member has no limit above 0."""
+    if any(limit is None or limit <= 0 for rows in groups for limit in rows):
+        return UNLIMITED
+    return max(sum(limit or 0 for limit in rows) for rows in groups)

@@ -11,6 +11,7 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.pod import Container, HostApp, Pod, Tree
 from koordlet.model.podevent import LinuxResources, PodEvent
 from koordlet.model.qos import KubeQos, Qos
+from koordlet.model.slo import SuppressPolicy
 from koordlet.model.units import DEFAULT_PERIOD_US, quota_to_mcpu
 
 _ANNOTATION: Final = "scheduling.koordinator.sh/resource-status"
@@ -23,6 +24,8 @@ def container_cpus(
     """(CPUs, which rule). None: no opinion. An empty set: let go of what a kubelet pinned; only a reply says that."""
     if pod.cpuset_error or pod.settings.fault(_ANNOTATION):
         return None, ""  # nothing is changed on an allocation that cannot be read
+    if pod.is_be and _suppressed_by_cpuset(context):
+        return None, ""  # the loop that lends CPUs keeps such a pod's own ones within what is lent (seen, 12)
     if pod.cpuset:
         own = context.own_cpus(pod)
         return own, "own" if own else ""
@@ -39,6 +42,8 @@ def container_cpus(
             return pool_cpus(context.be_pools, status.cpu_nodes) or None, "BE pool of its NUMA nodes"
     if pod.qos is Qos.SYSTEM and context.node.system_cpuset:
         return context.node.system_cpuset, "System-QoS CPUs"
+    if pod.tree is Tree.OURS and pod.kube_qos is not KubeQos.BESTEFFORT:
+        return _declared(context), "LS pool"
     if pod.qos is Qos.LS:
         return pool_cpus(context.ls_pools) or None, "LS pool"
     if pod.kube_qos is KubeQos.BESTEFFORT:
@@ -46,6 +51,18 @@ def container_cpus(
     if policy == _STATIC:
         return None, ""
     return pool_cpus(context.ls_pools) or None, "LS pool"
+
+
+def _declared(context: PodContext) -> CpuSet | None:
+    """A declared workload without CPUs of its own makes room for those that have some; else it is left as it is."""
+    cpus, topology = pool_cpus(context.ls_pools), context.node.topology
+    return None if not cpus or topology is None or cpus == topology.online else cpus
+
+
+def _suppressed_by_cpuset(context: PodContext) -> bool:
+    threshold = context.slo.threshold
+    by_cpuset = threshold.cpu_suppress_policy is SuppressPolicy.CPUSET
+    return context.on("BECPUSuppress") and threshold.enable and by_cpuset
 
 
 def host_app_cpus(app: HostApp, context: PodContext) -> CpuSet | None:

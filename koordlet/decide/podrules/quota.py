@@ -10,11 +10,11 @@ from typing import Final
 from koordlet.decide.podrules import batch
 from koordlet.decide.podrules.context import PodContext
 from koordlet.decide.podrules.wanted import Wanted
-from koordlet.model.pod import Container, Pod
+from koordlet.model.pod import Container, Pod, Tree
 from koordlet.model.podevent import LinuxResources, PodEvent
 from koordlet.model.qos import Qos
 from koordlet.model.slo import SuppressPolicy
-from koordlet.model.units import DEFAULT_PERIOD_US, UNLIMITED, mcpu_to_quota_us
+from koordlet.model.units import DEFAULT_PERIOD_US, QUOTA_MIN_US, UNLIMITED, mcpu_to_quota_us
 
 _UNSET: Final = (Qos.LSE, Qos.LSR, None)
 _NORMALIZED: Final = (Qos.LS, None)
@@ -28,6 +28,12 @@ def scale(quota_us: int, ratio: float) -> int:
     return -(-quota_us * 100 // hundredths)
 
 
+def scaled_us(quota_us: int, context: PodContext) -> int:
+    """`scale` by the node's ratio, never below what the kernel takes."""
+    found = scale(quota_us, context.node.cpu_normalization_ratio or 0)
+    return max(found, QUOTA_MIN_US) if found > 0 else found
+
+
 def is_unset(pod: Pod, context: PodContext) -> bool:
     """A pod with CPUs of its own needs no quota: it would only throttle it.
 
@@ -35,13 +41,15 @@ def is_unset(pod: Pod, context: PodContext) -> bool:
     """
     if not (context.policy.unset_cpu_quota and context.on("CPUSetAllocator") and pod.qos in _UNSET):
         return False
+    if pod.tree is Tree.OURS:
+        return False  # its quota is the administrator's
     return context.own_cpus(pod) is not None
 
 
 def is_normalized(pod: Pod, context: PodContext) -> bool:
     """Pods whose quota follows the node's ratio."""
     ratio = context.node.cpu_normalization_ratio
-    if not context.on("CPUNormalization") or ratio is None or ratio <= 1:
+    if not context.on("CPUNormalization") or ratio is None or ratio <= 1 or pod.tree is Tree.OURS:
         return False
     return pod.qos is Qos.LS or (pod.qos is None and not pod.cpuset)
 
@@ -53,10 +61,10 @@ def container_quota_us(
     if is_unset(pod, context):
         return UNLIMITED
     if context.on("BatchResource") and (amounts := batch.of_container(pod, container)) is not None:
-        return _lent_us([amounts], context)
+        return _lent_us([[amounts]], context)
     if is_normalized(pod, context):
         original = _original_us(container, asked)
-        return None if original is None else scale(original, context.node.cpu_normalization_ratio or 0)
+        return None if original is None else scaled_us(original, context)
     return None
 
 
@@ -64,24 +72,22 @@ def pod_quota_us(pod: Pod, context: PodContext) -> int | None:
     """None: no opinion."""
     if is_unset(pod, context):
         return UNLIMITED
-    if context.on("BatchResource") and (rows := batch.lent(pod)):
-        return _lent_us(list(rows.values()), context)
+    if context.on("BatchResource") and (groups := batch.of_pod(pod)):
+        return _lent_us(groups, context)
     if is_normalized(pod, context) and _may_lower(pod, context):
         limits = [_original_us(container, None) for container in pod.containers]
         if limits and all(limits):
-            return scale(sum(filter(None, limits)), context.node.cpu_normalization_ratio or 0)
+            return scaled_us(sum(filter(None, limits)), context)
     return None
 
 
-def _lent_us(rows: list[batch.Amounts], context: PodContext) -> int:
+def _lent_us(groups: list[list[batch.Amounts]], context: PodContext) -> int:
     """The cap on BE as a whole replaces each pod's own while suppress works by quota."""
     threshold = context.slo.threshold
     if threshold.enable and threshold.cpu_suppress_policy is SuppressPolicy.CFS_QUOTA:
         return UNLIMITED
-    limits = [row.limit_mcpu or 0 for row in rows]
-    if any(limit <= 0 for limit in limits):
-        return UNLIMITED
-    return scale(mcpu_to_quota_us(sum(limits)), context.node.cpu_normalization_ratio or 0)
+    limit_mcpu = batch.largest_sum([[row.limit_mcpu for row in rows] for rows in groups])
+    return scaled_us(mcpu_to_quota_us(limit_mcpu), context)
 
 
 def _original_us(container: Container, asked: LinuxResources | None) -> int | None:

@@ -1,0 +1,136 @@
+"""The reconciler: asks `answer` for every pod, container and host application, so that what a hook missed, or somebody
+changed since, is put right within a tick. Pure. (spec/hooks 3.5)
+
+A steady tick compares identities and hands back the same tuples. Values of pods that are new or got new containers are
+`hot` for a while: that is when the kubelet and the runtime write, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Final
+
+from koordlet.decide.podrules import NAME, PodContext, answer, context_of, cpuset, group_identity
+from koordlet.model.effect import Effect
+from koordlet.model.knob import Decision, Knob
+from koordlet.model.pod import Container, HostApp, Pod, Tree
+from koordlet.model.podevent import Hook, PodAnswer, PodEvent
+from koordlet.model.view import NodeView, Outcome, Policy
+from koordlet.model.why import stages
+
+YOUNG_S: Final = 30.0
+"""For so long values of a pod with new containers are read back each tick."""
+_CAPPED: Final = (Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPUSET)
+"""What belongs to the loops on the root of a best-effort subtree."""
+
+_Known = dict[str, tuple[tuple[str, ...], float]]
+"""Pod uid -> (ids of its containers, since when)."""
+
+
+@dataclass(frozen=True, slots=True)
+class State:
+    """key: what the decisions were made from. young_until_s: when the first pod stops being young."""
+
+    key: tuple[object, ...] = ()
+    context: PodContext | None = None
+    known: _Known | None = None
+    young_until_s: float = float("inf")
+    decisions: tuple[Decision, ...] = ()
+    effects: tuple[Effect, ...] = ()
+    notes: frozenset[str] = field(default_factory=frozenset)
+
+
+class PodRules:
+    """The strategy object; it holds nothing."""
+
+    name: str = NAME
+
+    def initial(self) -> State:
+        return State()
+
+    def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
+        key = _key(view, policy)
+        if now_s < state.young_until_s and _same(key, state.key):
+            return Outcome(state.decisions, state, effects=state.effects)
+        context = context_of(view, policy, state.context)
+        known, young, until_s = _ages(view.pods.pods, state.known, now_s)
+        decisions: list[Decision] = []
+        effects: list[Effect] = []
+        notes: set[str] = set()
+        roots = frozenset(root.path for root in view.be_roots)
+        for pod in view.pods.pods:
+            if not pod.active:
+                continue
+            for found in _answers(pod, context):
+                decisions += _of_pod(found, roots, hot=pod.uid in young)
+                effects += found.effects
+                notes.update(f"pod {pod.key}: {fault}" for fault in found.faults)
+        for app in view.host_apps:
+            decisions += _of_host_app(app, context, roots)
+        made, done = tuple(decisions), tuple(effects)
+        fresh = State(
+            key=key,
+            context=context,
+            known=known,
+            young_until_s=until_s,
+            decisions=state.decisions if made == state.decisions else made,
+            effects=state.effects if done == state.effects else done,
+            notes=frozenset(notes),
+        )
+        return Outcome(fresh.decisions, fresh, notes=tuple(sorted(notes - state.notes)), effects=fresh.effects)
+
+
+RECONCILER: Final = PodRules()
+
+
+def _key(view: NodeView, policy: Policy) -> tuple[object, ...]:
+    roots = tuple(root.path for root in view.be_roots)
+    return (view.pods.revision, policy, view.node, view.support, view.host_apps, roots)
+
+
+def _same(key: tuple[object, ...], before: tuple[object, ...]) -> bool:
+    """Parts are compared by identity first, which is enough in a steady tick."""
+    return len(key) == len(before) and all(new is old or new == old for new, old in zip(key, before, strict=True))
+
+
+def _ages(pods: tuple[Pod, ...], before: _Known | None, now_s: float) -> tuple[_Known, frozenset[str], float]:
+    """What is known now, who is young, and until when. What was there before us is not young."""
+    known: _Known = {}
+    for pod in pods:
+        ids = tuple(container.id for container in pod.containers)
+        old = (before or {}).get(pod.uid)
+        known[pod.uid] = old if old is not None and old[0] == ids else (ids, float("-inf") if before is None else now_s)
+    young = frozenset(uid for uid, (_, since_s) in known.items() if now_s - since_s < YOUNG_S)
+    return known, young, min((known[uid][1] + YOUNG_S for uid in young), default=float("inf"))
+
+
+def _answers(pod: Pod, context: PodContext) -> Iterator[PodAnswer]:
+    yield answer(PodEvent(Hook.RECONCILE, pod, cgroup=pod.cgroup), context)
+    for container in pod.containers:
+        cgroup = _directory(pod, container)
+        if cgroup and container.running:
+            yield answer(PodEvent(Hook.RECONCILE, pod, container, cgroup=cgroup), context)
+
+
+def _directory(pod: Pod, container: Container) -> str:
+    """A declared workload's only container is the workload's own cgroup."""
+    return container.cgroup or (pod.cgroup if pod.tree is Tree.OURS and len(pod.containers) == 1 else "")
+
+
+def _of_pod(found: PodAnswer, roots: frozenset[str], *, hot: bool) -> Iterator[Decision]:
+    for decision in found.decisions:
+        if decision.target in roots and decision.knob in _CAPPED:
+            continue
+        if hot:
+            decision = Decision(decision.target, decision.knob, decision.value, decision.why, decision.owner, hot=True)
+        yield decision
+
+
+def _of_host_app(app: HostApp, context: PodContext, roots: frozenset[str]) -> Iterator[Decision]:
+    why = stages(host_application=app.name)
+    cpus = cpuset.host_app_cpus(app, context) if context.on("CPUSetAllocator") and app.cgroup not in roots else None
+    if cpus is not None:
+        yield Decision(app.cgroup, Knob.CPUSET, cpus, why, NAME)
+    if context.on("GroupIdentity") and group_identity.active(context):
+        yield Decision(app.cgroup, Knob.CPU_BVT, group_identity.host_app_bvt(app, context), why, NAME)
