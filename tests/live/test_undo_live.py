@@ -123,7 +123,7 @@ def test_the_next_start_undoes_what_a_killed_agent_left(node: Node) -> None:
         agent.kill()
     assert differences(node, first)
     node.write_policy({"enable": False})
-    with node.agent("--identity=false"):
+    with node.agent("--identity=false", "--feature-gates=AllBeta=false"):
         until("first bytes again", lambda: not differences(node, first), 60)
 
 
