@@ -84,6 +84,8 @@ class Flags:
     auth_token_file: str = ""
     node_topology_sync_interval_s: float = 3.0
     disable_query_kubelet_config: bool = False
+    xpu_device_infos_dir: Path = Path("/var/run/koordlet/xpu-device-infos")
+    xpu_enforce_collect_from_device_infos: bool = False
     given: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 
@@ -166,6 +168,8 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         auth_token_file=read.text("auth-token-file"),
         node_topology_sync_interval_s=read.seconds("node-topology-sync-interval"),
         disable_query_kubelet_config=read.switch("disable-query-kubelet-config"),
+        xpu_device_infos_dir=read.path("xpu-device-infos-dir"),
+        xpu_enforce_collect_from_device_infos=read.switch("xpu-enforce-collect-from-device-infos"),
         given=frozenset(given),
         warnings=_warnings(given, gates),
     )

@@ -26,6 +26,7 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.kubelet import KubeletConfig
 from koordlet.model.status import Snapshot
 from koordlet.model.topology import Topology
+from koordlet.report.owned import keep
 from koordlet.report.topology import NUMA_RESERVATION, CpuInfo, TopologyFacts, desired, merged
 from koordlet.report.topology_node import kept_back, reservation, system_qos
 from koordlet.report.topology_zones import zones
@@ -35,7 +36,6 @@ log = structlog.get_logger(__name__)
 
 CHECK_EVERY_S: Final = 60.0
 """Somebody else may have changed or removed the object, and a kubelet may have a new configuration."""
-TRIES: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,9 @@ class TopologyPublication:
             return
         self._ask_kubelet(topology, now_s)
         wanted = self._build(node, snapshot, topology, now_s)
-        write(api, wanted)
+        keep(
+            api, TOPOLOGIES, node.metadata.name, lambda current: wanted if current is None else merged(current, wanted)
+        )
         self._written, self._checked_s = wanted, now_s
 
     def _ask_kubelet(self, topology: Topology, now_s: float) -> None:
@@ -222,24 +224,3 @@ def exclusive(state: KubeletCpus | None) -> Exclusive:
     for cpus in state.pods.values():
         named |= cpus
     return Exclusive(state.pods, state.exclusive - named)
-
-
-def write(api: Api, wanted: dict[str, Any]) -> None:
-    """Create the object, or bring what is ours in it up to date. Raises ApiError."""
-    path = f"{TOPOLOGIES}/{wanted['metadata']['name']}"
-    for left in reversed(range(TRIES)):
-        try:
-            current = api.get(path)
-        except ApiError as error:
-            if error.status != 404:
-                raise
-            current = None
-        try:
-            if current is None:
-                api.create(TOPOLOGIES, wanted)
-            elif (changed := merged(current, wanted)) is not None:
-                api.update(path, changed)
-            return
-        except ApiError as error:
-            if error.status != 409 or not left:  # somebody was faster: look again
-                raise

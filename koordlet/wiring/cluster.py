@@ -11,7 +11,7 @@ from koordlet.kube.client import Api
 from koordlet.kube.informer import Informer
 from koordlet.kube.objects import MetricObject, NodeObject, SloObject
 from koordlet.report.publisher import Publication
-from koordlet.wiring.topology import topology_publications
+from koordlet.wiring.topology import device_publications, topology_publications
 
 
 @dataclass(slots=True)
@@ -32,4 +32,7 @@ class Cluster:
 
 def publications(cluster: Cluster) -> tuple[Publication, ...]:
     """What is written, in this order at the start: the topology before anything else (spec/ledger 8.9)."""
-    return (*topology_publications(cluster.flags, cluster.host, lambda: cluster.node.value, cluster.kubelet),)
+    return (
+        *topology_publications(cluster.flags, cluster.host, lambda: cluster.node.value, cluster.kubelet),
+        *device_publications(cluster.flags, cluster.host, lambda: cluster.node.value),
+    )

@@ -1,4 +1,4 @@
-"""The NodeResourceTopology's publication, as the flags and gates have it."""
+"""The publications of the node's topology and devices, as the flags and gates have them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from collections.abc import Callable
 from koordlet.config.flags import Flags
 from koordlet.kernel.host import Host
 from koordlet.kube.objects import NodeObject
+from koordlet.report.device_publication import DeviceInput, DevicePublication
 from koordlet.report.topology_publication import TopologyPublication
+from koordlet.sources.nvidia import NvidiaGpus
+from koordlet.sources.xpu import XpuFiles
 
 CONFIGZ = "/configz"
 
@@ -15,7 +18,7 @@ CONFIGZ = "/configz"
 def topology_publications(
     flags: Flags, host: Host, node: Callable[[], NodeObject | None], kubelet: Callable[[str], bytes] | None
 ) -> tuple[TopologyPublication, ...]:
-    """None with gate NodeTopologyReport off, or an interval of 0. kubelet: reads a path of the kubelet."""
+    """() with gate NodeTopologyReport off, or an interval of 0. kubelet: reads a path of the kubelet."""
     if "NodeTopologyReport" not in flags.gates.enabled or flags.node_topology_sync_interval_s <= 0:
         return ()
     read = kubelet if not flags.disable_query_kubelet_config else None
@@ -28,3 +31,18 @@ def topology_publications(
             hugepages="HugePageReport" in flags.gates.enabled,
         ),
     )
+
+
+def device_publications(
+    flags: Flags, host: Host, node: Callable[[], NodeObject | None]
+) -> tuple[DevicePublication, ...]:
+    """() with gate Accelerators off, or an interval of 0."""
+    if "Accelerators" not in flags.gates.enabled or flags.node_topology_sync_interval_s <= 0:
+        return ()
+    devices = DeviceInput(
+        host,
+        XpuFiles(flags.xpu_device_infos_dir),
+        None if flags.xpu_enforce_collect_from_device_infos else NvidiaGpus(host),
+        rdma="RDMADevices" in flags.gates.enabled,
+    )
+    return (DevicePublication(devices.poll, node, interval_s=flags.node_topology_sync_interval_s),)
