@@ -48,7 +48,7 @@ from koordlet.sources.local import LocalSource
 from koordlet.store.pins import PinFile
 from koordlet.store.rings import RingStore
 from koordlet.wiring import qosloops
-from koordlet.wiring.doors import events_page, http_door
+from koordlet.wiring.doors import events_page, http_door, pod_resources_door
 from koordlet.wiring.evict import make_evictor
 from koordlet.wiring.pinning import PinnedSource
 
@@ -236,6 +236,9 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     door = http_door(flags, socket_path, pages)
     door.start()
     stack.callback(door.close)
+    proxy = pod_resources_door(flags, host, lambda: engine.snapshot.view.pods.pods if engine.snapshot else ())
+    if proxy is not None:
+        stack.callback(proxy.close)
     log.info("listening", addr=flags.addr, port=door.port, socket=socket_path)
     return Agent(flags, engine, executor, Notifier(), stop)
 

@@ -86,6 +86,7 @@ class Flags:
     disable_query_kubelet_config: bool = False
     xpu_device_infos_dir: Path = Path("/var/run/koordlet/xpu-device-infos")
     xpu_enforce_collect_from_device_infos: bool = False
+    pod_resources_proxy_path: Path = Path("/var/run/koordlet/pod-resources")
     given: frozenset[str] = frozenset()
     warnings: tuple[str, ...] = ()
 
@@ -168,6 +169,7 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         auth_token_file=read.text("auth-token-file"),
         node_topology_sync_interval_s=read.seconds("node-topology-sync-interval"),
         disable_query_kubelet_config=read.switch("disable-query-kubelet-config"),
+        pod_resources_proxy_path=read.path("pod-resources-proxy-path"),
         xpu_device_infos_dir=read.path("xpu-device-infos-dir"),
         xpu_enforce_collect_from_device_infos=read.switch("xpu-enforce-collect-from-device-infos"),
         given=frozenset(given),

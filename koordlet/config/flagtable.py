@@ -112,6 +112,8 @@ FLAGS: Final = (
          "0 for no such reports", k8s=True),
     Flag("xpu-device-infos-dir", _T, "/var/run/koordlet/xpu-device-infos/", "DIR of files that describe accelerators"),
     Flag("xpu-enforce-collect-from-device-infos", _B, "false", "report accelerators from those files only"),
+    Flag("pod-resources-proxy-path", _T, "/var/run/koordlet/pod-resources", "DIR of the pod-resources proxy's socket",
+         k8s=True),
     # Intervals.
     Flag("collect-res-used-interval", _D, "1s", "sampling interval", low=0.1),
     Flag("collect-node-cpu-info-interval", _D, "60s", "interval of reading the CPU topology again", low=1),
@@ -151,8 +153,6 @@ FLAGS: Final = (
     Flag("docker-endpoint", _T, "", "container runtime socket", _LATER),
     Flag("pouch-endpoint", _T, "", "container runtime socket", _LATER),
     Flag("default-runtime-type", _T, "containerd", "container runtime", _LATER),
-    Flag("pod-resources-proxy-path", _T, "/var/run/koordlet/pod-resources", "DIR of the proxy socket", _LATER,
-         k8s=True),
     Flag("collect-sys-metric-outdated-interval", _D, "10s", "age at which system usage is left out of reports", _LATER),
     Flag("collect-node-storage-info-interval", _D, "1s", "interval of reading disks", _LATER),
     Flag("cpi-collector-interval", _D, "60s", "interval of counting cycles per instruction", _LATER),

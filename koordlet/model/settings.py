@@ -45,12 +45,13 @@ class PodCpuQos:
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """One allocated GPU. core_percent, memory_percent: of the device."""
+    """One allocated GPU. core_percent, memory_percent: of the device. id: its UUID, "" where nobody said it."""
 
     minor: int
     core_percent: int | None = None
     memory_percent: int | None = None
     memory_bytes: int | None = None
+    id: str = ""
 
 
 @dataclass(frozen=True, slots=True)

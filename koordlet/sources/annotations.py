@@ -110,6 +110,7 @@ def _gpu(row: dict[str, Any]) -> GpuShare:
         core_percent=amounts.get("koordinator.sh/gpu-core"),
         memory_percent=amounts.get("koordinator.sh/gpu-memory-ratio"),
         memory_bytes=amounts.get("koordinator.sh/gpu-memory"),
+        id=row.get("id", ""),
     )
 
 
@@ -153,7 +154,10 @@ _GPU_AMOUNTS: Final = Record(
 )
 _DEVICES: Final = Record(
     {
-        "gpu": ListOf(Record({"minor": Int(0, 2**31 - 1), "resources": _GPU_AMOUNTS}, open=True), longest=1024),
+        "gpu": ListOf(
+            Record({"minor": Int(0, 2**31 - 1), "id": Text(longest=64), "resources": _GPU_AMOUNTS}, open=True),
+            longest=1024,
+        ),
         "rdma": ListOf(
             Record(
                 {
