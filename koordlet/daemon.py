@@ -50,6 +50,7 @@ from koordlet.store.rings import RingStore
 from koordlet.wiring import qosloops
 from koordlet.wiring.doors import events_page, http_door, pod_resources_door
 from koordlet.wiring.evict import make_evictor
+from koordlet.wiring.hardware import HardwareInput, make_resctrl
 from koordlet.wiring.pinning import PinnedSource
 
 log = structlog.get_logger(__name__)
@@ -217,8 +218,9 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             degraded=degraded,
             ls_groups=online,
             pressures=_pressures(flags, PressureMeter(host), online),
-            appliers=(evictor,),
+            appliers=(evictor, make_resctrl(flags, host, audit, _timed(metrics, "resctrl-schema"))),
             evictions=evictor.book,
+            hardware=HardwareInput(host).poll,
             intervals_s={
                 "suppress": flags.cpu_suppress_interval_s,
                 "cpu_evict": flags.cpu_evict_interval_s,
@@ -321,7 +323,7 @@ def _pressures(
     return lambda pods, now_s: meter.collect(now_s, lambda: tuple(groups(pods)))
 
 
-def _timed(metrics: Metrics) -> Callable[[Path, bytes], None]:
+def _timed(metrics: Metrics, kind: str = "cgroup") -> Callable[[Path, bytes], None]:
     def write(path: Path, data: bytes) -> None:
         begun = time.perf_counter()
         status = "failed"
@@ -329,7 +331,7 @@ def _timed(metrics: Metrics) -> Callable[[Path, bytes], None]:
             write_file(path, data)
             status = "success"
         finally:
-            metrics.observe_update((time.perf_counter() - begun) * 1e3, "cgroup", status)
+            metrics.observe_update((time.perf_counter() - begun) * 1e3, kind, status)
 
     return write
 

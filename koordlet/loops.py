@@ -18,6 +18,7 @@ import structlog
 
 from koordlet.model.effect import Applier, Effect, EffectReport
 from koordlet.model.eviction import Eviction
+from koordlet.model.hardware import Hardware
 from koordlet.model.knob import Decision
 from koordlet.model.pod import HostApp, Pod, PodSet, Tree
 from koordlet.model.psi import Pressures
@@ -97,6 +98,7 @@ class Parts:
     pressures: Callable[[PodSet, float], Pressures | None] = lambda pods, now_s: None
     appliers: tuple[Applier, ...] = ()
     evictions: Callable[[], Mapping[str, Eviction]] = dict
+    hardware: Callable[[PodSet, float], Hardware] = lambda pods, now_s: Hardware()
     intervals_s: dict[str, float] = field(default_factory=dict)
     interval_s: float = 1.0
     observe: bool = False
@@ -230,6 +232,7 @@ class Engine:
             support=parts.support(now_s),
             workloads=LazyWorkloads(parts.sense.workloads, parts.sense.find),
             evictions=parts.evictions(),
+            hardware=parts.hardware(pods, now_s),
             wall_s=parts.wall(),
         )
         return self._view

@@ -45,8 +45,12 @@ def main(argv: list[str]) -> int:
 def _undo(given: Any) -> int:
     from koordlet.act.journal import Journal, JournalError, read_boot_id
     from koordlet.act.lock import Lock, LockedError
+    from koordlet.act.resctrl_state import STATE_FILE, State, StateError
+    from koordlet.act.resctrl_tree import ResctrlTree
+    from koordlet.act.resctrl_undo import undo_resctrl
     from koordlet.act.undo import undo
     from koordlet.kernel.host import Host
+    from koordlet.kernel.resctrl import resctrl_root
     from koordlet.model.places import JOURNAL_FILE, LOCK_FILE
     from koordlet.report import logs
     from koordlet.report.audit import AuditLog
@@ -55,22 +59,25 @@ def _undo(given: Any) -> int:
     path = Path(given.state_dir) / JOURNAL_FILE
     roots = {f"{root.replace('-', '_')}_root": getattr(given, f"{root.replace('-', '_')}_root_dir") for root in ROOTS}
     host = Host.preset(given.mode, **{name: Path(root) for name, root in roots.items() if root})
+    state = State(path.with_name(STATE_FILE), read_boot_id(host))
+    groups = (*state.record.made, *state.record.adopted)
     try:
-        if not path.exists():
+        if not path.exists() and not groups:
             return _nothing(given, f"{path}: there is no journal, so no agent has left anything behind")
         with Lock(Path(given.run_dir) / LOCK_FILE):
             journal = Journal(path, read_boot_id(host))
             try:
                 entries = journal.live()
-                if not entries and journal.damaged:
+                if not entries and journal.damaged and not groups:
                     lines = words.count(journal.damaged, "line")
                     return fail("undo", f"{path}: {lines} cannot be read, and nothing else is there to undo")
-                if not entries:
+                if not entries and not groups:
                     return _nothing(given, "nothing to undo: the journal holds no value that is still changed")
-                if not given.yes and (refused := _ask(entries)):
+                if not given.yes and (refused := _ask(entries, groups)):
                     return refused
                 audit = AuditLog(given.audit_log_dir)
                 report = undo(host, journal, audit, force=given.force)
+                errors = undo_resctrl(ResctrlTree(resctrl_root(host)), state)[1] if groups else []
                 audit.close()
             finally:
                 journal.close()
@@ -78,10 +85,14 @@ def _undo(given: Any) -> int:
         stop = "systemctl stop koordlet" if error.pid is None else f"systemctl stop koordlet, or kill {error.pid}"
         text = f"an agent is running and owns these values; stop it first ({stop}). A clean stop puts them back itself"
         return fail("undo", text)
-    except (JournalError, OSError) as error:
+    except (JournalError, StateError, OSError) as error:
         hint = "; try again with sudo" if isinstance(error, PermissionError) else ""
         return fail("undo", f"{error}{hint}")
-    return _tell(given, report)
+    code = _tell(given, report)
+    if groups:
+        left = f"; {len(errors)} failed, try again: {errors[0]}" if errors else ""
+        sys.stderr.write(f"{words.count(len(groups), 'resctrl group')} put right{left}\n")
+    return code or (1 if errors else 0)
 
 
 def _nothing(given: Any, text: str) -> int:
@@ -92,10 +103,10 @@ def _nothing(given: Any, text: str) -> int:
     return 0
 
 
-def _ask(entries: tuple[Entry, ...]) -> int:
+def _ask(entries: tuple[Entry, ...], groups: tuple[str, ...]) -> int:
     """0 to go on, else the exit code."""
     if not sys.stdin.isatty():
-        number = words.count(len(entries), "kernel value")
+        number = words.count(len(entries) + len(groups), "kernel value")
         return fail("undo", f"{number} would be put back; say --yes to do it without asking", 2)
     screen = console(stderr=True)
     made = table("CGROUP", "KNOB", "BACK TO", wrap=("CGROUP", "BACK TO"))
@@ -103,8 +114,10 @@ def _ask(entries: tuple[Entry, ...]) -> int:
         made.add_row(entry.target, entry.knob.value, entry.original.decode("utf-8", "replace").strip())
     if len(entries) > 20:
         made.add_row(f"and {len(entries) - 20} more")
+    for name in groups:
+        made.add_row(f"resctrl/{name}", "group", "as before the agent")
     screen.print(indent(made))
-    sys.stderr.write(f"Put {words.count(len(entries), 'kernel value')} back? [y/N] ")
+    sys.stderr.write(f"Put {words.count(len(entries) + len(groups), 'kernel value')} back? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return 0

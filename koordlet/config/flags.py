@@ -48,6 +48,11 @@ class Flags:
     run_dir: Path
     restore_on_exit: bool
     stale_floor_percent: int
+    enable_resctrl_collector: bool
+    resctrl_collector_interval_s: float
+    resctrl_mount: bool
+    resctrl_dynamic: bool
+    mba_amd_units: int
     disable_unset_cpu_quota: bool
     hami_library: str
     log_format: str
@@ -133,6 +138,11 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         run_dir=read.path("run-dir"),
         restore_on_exit=read.text("restore-on-exit") == "restore",
         stale_floor_percent=read.number("stale-floor-percent", high=100),
+        enable_resctrl_collector=read.switch("enable-resctrl-collector"),
+        resctrl_collector_interval_s=read.seconds("resctrl-collector-interval"),
+        resctrl_mount=read.switch("resctrl-mount"),
+        resctrl_dynamic=read.switch("resctrl-dynamic"),
+        mba_amd_units=read.number("mba-amd-units", high=65536),
         disable_unset_cpu_quota=read.switch("disable-unset-cpu-quota"),
         hami_library=read.text("hami-core-library-directory-path"),
         log_format=read.text("log-format"),

@@ -80,6 +80,13 @@ FLAGS: Final = (
     Flag("lse-partition", _T, "member", "cgroup v2 cpuset partition of declared LSE workloads",
          choices=("member", "root", "isolated")),
     Flag("irq-isolation", _B, "false", "keep interrupts off the CPUs of LSE workloads"),
+    Flag("enable-resctrl-collector", _B, "false", "collect cache occupancy and memory bandwidth of classes and pods "
+         "(with gate ResctrlCollector)"),
+    Flag("resctrl-collector-interval", _D, "10s", "its interval", low=1),
+    Flag("resctrl-mount", _B, "false", "mount resctrl at the start when nobody has; unmounted again by undo"),
+    Flag("resctrl-dynamic", _B, "false", "shrink the cache and bandwidth of best effort while an online workload is "
+         "slower than its baseline (needs resctrl)"),
+    Flag("mba-amd-units", _I, "160", "eighths of GB/s that 100 percent of memory bandwidth are on AMD", low=1),
     Flag("state-dir", _T, "/var/lib/koordlet", "DIR of the restore journal"),
     Flag("run-dir", _T, "/run/koordlet", "DIR of the command socket"),
     Flag("restore-on-exit", _T, "restore", "what a clean stop does with written values", choices=("restore", "keep")),
@@ -160,8 +167,6 @@ FLAGS: Final = (
     Flag("psi-collector-interval", _D, "10s", "interval of reading pressure for reports", _LATER),
     Flag("coldpage-collector-interval", _D, "5s", "interval of reading cold pages", _LATER),
     Flag("enable-pagecache-collector", _B, "false", "collect page cache", _LATER),
-    Flag("enable-resctrl-collector", _B, "false", "collect cache occupancy and memory bandwidth", _LATER),
-    Flag("resctrl-collector-interval", _D, "10s", "its interval", _LATER),
     Flag("runtime-hooks-network", _T, "unix", "network of the hook server", _LATER, k8s=True),
     Flag("runtime-hooks-addr", _T, "/host-var-run-koordlet/koordlet.sock", "socket of the hook server", _LATER,
          k8s=True),

@@ -15,7 +15,7 @@ from koordlet.config.slo_burst import typed_burst
 from koordlet.config.slo_network import network
 from koordlet.model.pod import HostApp
 from koordlet.model.qos import Qos
-from koordlet.model.slo import CpuEvictPolicy, CpuPolicy, CpuQos, NodeSlo, SuppressPolicy, Threshold
+from koordlet.model.slo import CpuEvictPolicy, CpuPolicy, CpuQos, NodeSlo, ResctrlQos, SuppressPolicy, Threshold
 
 HostAppDir = Callable[[str, str, dict[str, str] | None], str]
 """(name, qos, cgroupPath or None) -> cgroup path; raises ValueError. kernel.kubepods.host_app_dir, curried."""
@@ -102,6 +102,9 @@ def _typed(effective: dict[str, Any], host_app_dir: HostAppDir, at: At) -> NodeS
         cpu_policy=CpuPolicy(classes["policies"]["cpuPolicy"]),
         network=network(effective, at),
         burst=typed_burst(effective["cpuBurstStrategy"]),
+        lsr_resctrl=_resctrl_qos(classes["lsrClass"]),
+        ls_resctrl=_resctrl_qos(classes["lsClass"]),
+        be_resctrl=_resctrl_qos(classes["beClass"]),
         host_apps=_host_apps(effective["hostApplications"], host_app_dir, at.below("hostApplications")),
     )
 
@@ -133,6 +136,11 @@ def _threshold(found: dict[str, Any]) -> Threshold:
 def _cpu_qos(blocks: dict[str, Any]) -> CpuQos:
     cpu = blocks["cpuQOS"]
     return CpuQos(cpu["enable"], cpu["groupIdentity"], cpu["schedIdle"], cpu["coreExpeller"])
+
+
+def _resctrl_qos(blocks: dict[str, Any]) -> ResctrlQos:
+    cat = blocks["resctrlQOS"]
+    return ResctrlQos(cat["enable"], cat["catRangeStartPercent"], cat["catRangeEndPercent"], cat["mbaPercent"])
 
 
 def _host_apps(items: list[dict[str, Any]], host_app_dir: HostAppDir, at: At) -> tuple[HostApp, ...]:

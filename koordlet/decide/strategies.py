@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol, TypeVar
 
-from koordlet.decide import burst, cpu_evict, identity, memory_evict, suppress
+from koordlet.decide import burst, cpu_evict, identity, memory_evict, resctrl, suppress
 from koordlet.decide.pinning import isolate
 from koordlet.decide.podrules import reconcile
 from koordlet.model.view import NodeView, Outcome, Policy
@@ -39,4 +39,5 @@ STRATEGIES: Final[tuple[Strategy[Any], ...]] = (
     cpu_evict.CPU_EVICT,
     memory_evict.MEMORY_EVICT,
     burst.BURST,
+    resctrl.RESCTRL,
 )

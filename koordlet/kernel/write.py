@@ -1,9 +1,10 @@
-"""The one primitive that changes a kernel file. Imported by act alone."""
+"""The primitives that change a kernel file. Imported by act alone."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -25,3 +26,22 @@ def write_file(path: Path, data: bytes) -> None:
         os.close(fd)
     if written != len(data):
         raise OSError(errno.EIO, f"short write, {written} of {len(data)} bytes", name)
+
+
+def write_each(path: Path, items: Iterable[bytes]) -> list[OSError | None]:
+    """One write call per item on one descriptor, going on after a refusal; the outcome of each. Raises OSError when
+    the file cannot be opened."""
+    name = os.fspath(path)
+    outcomes: list[OSError | None] = []
+    fd = os.open(name, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        for item in items:
+            try:
+                os.write(fd, item)
+                outcomes.append(None)
+            except OSError as error:
+                error.filename = name
+                outcomes.append(error)
+    finally:
+        os.close(fd)
+    return outcomes

@@ -11,6 +11,7 @@ from typing import Final
 
 from koordlet.model.burst import BurstSettings
 from koordlet.model.cpuset import CpuSet
+from koordlet.model.resctrl import PodResctrl
 from koordlet.model.resources import Resources
 
 EVICTION_POLICY: Final = "koordinator.sh/eviction-policy"
@@ -102,6 +103,7 @@ class PodSettings:
     evict_enabled: bool | None = None
     sub_priority: int | None = None
     cpu_burst: BurstSettings | None = None
+    resctrl: PodResctrl | None = None
 
     def fault(self, key: str) -> str:
         """What is wrong with an annotation, "" when nothing is."""

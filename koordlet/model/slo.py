@@ -91,6 +91,16 @@ class Network:
 
 
 @dataclass(frozen=True, slots=True)
+class ResctrlQos:
+    """`spec.resourceQOSStrategy.<class>.resctrlQOS`: share of the cache's ways and of the memory bandwidth, percent."""
+
+    enable: bool = False
+    cat_start_percent: int = 0
+    cat_end_percent: int = 100
+    mba_percent: int = 100
+
+
+@dataclass(frozen=True, slots=True)
 class NodeSlo:
     """What the control loops obey."""
 
@@ -102,4 +112,7 @@ class NodeSlo:
     cpu_policy: CpuPolicy = CpuPolicy.GROUP_IDENTITY
     network: Network = field(default_factory=Network)
     burst: CpuBurst = field(default_factory=CpuBurst)
+    lsr_resctrl: ResctrlQos = field(default_factory=ResctrlQos)
+    ls_resctrl: ResctrlQos = field(default_factory=ResctrlQos)
+    be_resctrl: ResctrlQos = field(default_factory=ResctrlQos)
     host_apps: tuple[HostApp, ...] = ()

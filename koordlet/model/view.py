@@ -12,6 +12,7 @@ from typing import Generic, TypeVar
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.effect import Effect
 from koordlet.model.eviction import Eviction
+from koordlet.model.hardware import Hardware
 from koordlet.model.knob import Decision
 from koordlet.model.pinning import NodePinning, PinOptions
 from koordlet.model.pod import HostApp, Pod, PodSet, Tree
@@ -145,6 +146,7 @@ class NodeView:
     host_apps: tuple[HostApp, ...] = ()
     be_roots: tuple[BeRoot, ...] = ()
     support: Support = field(default_factory=Support)
+    hardware: Hardware = field(default_factory=Hardware)
     workloads: Mapping[str, WorkloadUsage] = field(default_factory=dict)
     evictions: Mapping[str, Eviction] = field(default_factory=dict)
     wall_s: float = 0.0
@@ -159,7 +161,9 @@ class Policy:
     run without quota. hami_library: the library that shares a GPU. hooked: a runtime asks us before it makes a
     container.
     *_cool_s: pause after an eviction. evict_min_age_s: younger pods are spared. pods_fresh_s: nothing is evicted on a
-    pod list older than that.
+    pod list older than that. resctrl_monitor: pods get monitoring groups.
+    resctrl_dynamic: best effort's cache and bandwidth shrink while an online workload is over its baseline.
+    amd_bandwidth_units: eighths of GB/s that 100 % of memory bandwidth are on AMD.
     """
 
     slo: NodeSlo | None = None
@@ -175,6 +179,9 @@ class Policy:
     memory_evict_cool_s: float = 4.0
     evict_min_age_s: float = 0.0
     pods_fresh_s: float = 30.0
+    resctrl_monitor: bool = False
+    resctrl_dynamic: bool = False
+    amd_bandwidth_units: int = 160
 
 
 @dataclass(frozen=True, slots=True)

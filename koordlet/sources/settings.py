@@ -14,6 +14,7 @@ from koordlet.config.slo_burst import ANNOTATION as CPU_BURST
 from koordlet.config.slo_burst import read_burst
 from koordlet.model.settings import EVICTION_POLICY, PodSettings
 from koordlet.sources import annotations as known
+from koordlet.sources.pod_resctrl import RESCTRL, pod_resctrl
 
 Read = Callable[[Any], Any]
 """A decoded annotation -> the field's value. Raises PolicyError or ValueError."""
@@ -29,6 +30,7 @@ READERS: Final[dict[str, tuple[str, Read]]] = {
     known.EVICTION_PRIORITY: ("evict_priority", known.eviction_priority),
     known.OOM_SCORE_ADJ_SPEC: ("oom_score_adj_spec", known.oom_score_adj_spec),
     CPU_BURST: ("cpu_burst", read_burst),
+    RESCTRL: ("resctrl", pod_resctrl),
 }
 """Annotation key -> (field of PodSettings, reader). One row per annotation that holds JSON."""
 
