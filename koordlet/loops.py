@@ -16,15 +16,17 @@ from typing import Any, Protocol
 
 import structlog
 
+from koordlet.doors.admission import OWNER, Admitted, Inbox
 from koordlet.model.effect import Applier, Effect, EffectReport
 from koordlet.model.eviction import Eviction
 from koordlet.model.hardware import Hardware
 from koordlet.model.knob import Decision
-from koordlet.model.pod import HostApp, Pod, PodSet, Tree
+from koordlet.model.pod import NO_CLAIM, HostApp, Pod, PodSet, Tree
 from koordlet.model.psi import Pressures
 from koordlet.model.status import ApplyReport, Snapshot, TickStats
 from koordlet.model.support import Support
 from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy, Reading, SurgePlan, Usage, WorkloadUsage
+from koordlet.sources.merge import merge_pods
 
 log = structlog.get_logger(__name__)
 
@@ -82,7 +84,8 @@ class AnyStrategy(Protocol):
 
 @dataclass(slots=True)
 class Parts:
-    """What the composition root hands to the engine."""
+    """What the composition root hands to the engine. inbox: what the runtime's doors bring. on_pods: strategies that
+    judge as soon as a door told of a pod."""
 
     sources: tuple[Source, ...]
     sense: Sense
@@ -99,6 +102,8 @@ class Parts:
     appliers: tuple[Applier, ...] = ()
     evictions: Callable[[], Mapping[str, Eviction]] = dict
     hardware: Callable[[PodSet, float], Hardware] = lambda pods, now_s: Hardware()
+    inbox: Inbox | None = None
+    on_pods: tuple[str, ...] = ("podrules",)
     intervals_s: dict[str, float] = field(default_factory=dict)
     interval_s: float = 1.0
     observe: bool = False
@@ -157,12 +162,14 @@ class Engine:
         self._notes: dict[str, float] = {}
         self._errors: dict[str, str] = {}
         self._effects: dict[str, EffectReport] = {}
+        self._admitted = Admitted()
         # A refused write may be due to a group below a BE root that we do not know yet (EBUSY, EINVAL on v1).
         self._doubt = False
 
     def tick(self, now_s: float) -> Snapshot:
         """One full round. A failing strategy keeps its previous decisions; the others' tick goes on."""
         started = time.perf_counter()
+        self._take_in(now_s)
         with self.lock:
             view = self._look(now_s)
         policy = self.parts.policy(now_s)
@@ -200,29 +207,27 @@ class Engine:
         self.stats = replace(self.stats, surges=self.stats.surges + 1)
         return self._publish(view, report)
 
-    def arrivals(self, now_s: float) -> Snapshot | None:
-        """The short path for workloads that came or went between two ticks; None when nothing did.
-
-        Only strategies that say so (`prompt`) judge again, with the last samples.
-        """
+    def admit(self, now_s: float) -> Snapshot | None:
+        """A door told something: write what its answers want, and judge the pods that are new, without a sample."""
+        self._take_in(now_s)
         if self._view is None:
             return None
-        with self.lock:
-            pods = self._poll(now_s)
-            if pods.revision == self._view.pods.revision:
-                return None
+        pods = self._poll(now_s)
+        if pods.revision != self._pods.revision:
             self._pods = pods
-            roots = self.parts.be.roots(pods, now_s)
-            self._sync(pods, self._view.host_apps, roots, now_s)
-            be_roots = tuple(self.parts.be.read(path, tree, pods, now_s) for path, tree in roots)
-            self._view = view = replace(self._view, now_s=now_s, pods=pods, be_roots=be_roots)
-        policy = self.parts.policy(now_s)
-        for strategy in self.parts.strategies:
-            if getattr(strategy, "prompt", False):
-                self._decide(strategy, view, policy, now_s)
+            self._view = replace(self._view, now_s=now_s, pods=pods)
+            policy = self.parts.policy(now_s)
+            for strategy in self.parts.strategies:
+                if strategy.name in self.parts.on_pods:
+                    self._decide(strategy, self._view, policy, now_s)
         report = self._apply(now_s)
         self._doubt |= report.failed > 0
-        return self._publish(view, report)
+        return self._publish(self._view, report)
+
+    def _take_in(self, now_s: float) -> None:
+        if self.parts.inbox is not None:
+            self._admitted.expire(now_s)
+            self._admitted.add(*self.parts.inbox.take(), now_s)
 
     def workloads(self) -> list[WorkloadUsage]:
         """Rows of every workload, for whoever asks from another thread."""
@@ -235,7 +240,9 @@ class Engine:
         policy = parts.policy(now_s)
         apps = policy.slo.host_apps if policy.slo else ()
         roots = parts.be.roots(pods, now_s)
-        self._sync(pods, apps, roots, now_s)
+        if (seen := (pods.revision, apps, roots)) != self._seen:
+            self._seen, self._sources_due_s = seen, now_s
+            parts.sense.sync(pods, apps, tuple(path for path, _ in roots))
         if parts.watch is not None and now_s >= self._sources_due_s:
             self._sources_due_s = now_s + SOURCES_EVERY_S
             for path in parts.watch.set_sources(tuple(path for path, _ in roots), parts.ls_groups(pods)):
@@ -259,24 +266,20 @@ class Engine:
         )
         return self._view
 
-    def _sync(self, pods: PodSet, apps: tuple[HostApp, ...], roots: tuple[tuple[str, Tree], ...], now_s: float) -> None:
-        if (seen := (pods.revision, apps, roots)) != self._seen:
-            self._seen, self._sources_due_s = seen, now_s
-            self.parts.sense.sync(pods, apps, tuple(path for path, _ in roots))
-
     def _poll(self, now_s: float) -> PodSet:
         """One set of all sources, as old as its oldest answer; of pods with the same UID the first source's."""
         answers = [source.poll(now_s) for source in self.parts.sources]
         if not answers:
             return PodSet(at_s=now_s)  # nobody is asked: no workload is a valid state, and known now
-        if len(answers) == 1:
+        if len(answers) == 1 and answers[0].at_s != NO_CLAIM:
             return answers[0]
         revisions = tuple(answer.revision for answer in answers)
         if revisions != self._revisions:
             self._revisions = revisions
-            self._merged = tuple({pod.uid: pod for answer in reversed(answers) for pod in answer.pods}.values())
-        ages = [answer.at_s for answer in answers if answer.at_s is not None]
-        return PodSet(self._merged, sum(revisions), min(ages, default=None))
+            self._merged = merge_pods([answer.pods for answer in answers])
+        claims = [answer.at_s for answer in answers if answer.at_s != NO_CLAIM]
+        ages = [at_s for at_s in claims if at_s is not None]
+        return PodSet(self._merged, sum(revisions), min(ages, default=None) if claims else now_s)
 
     def _decide(self, strategy: AnyStrategy, view: NodeView, policy: Policy, now_s: float) -> None:
         try:
@@ -297,7 +300,10 @@ class Engine:
         self._errors[name] = text
 
     def _apply(self, now_s: float) -> ApplyReport:
-        report = self.parts.act.apply({name: o.decisions for name, o in self._outcomes.items()}, now_s)
+        wishes = {name: o.decisions for name, o in self._outcomes.items()}
+        if self._admitted.decisions:
+            wishes[OWNER] = self._admitted.decisions
+        report = self.parts.act.apply(wishes, now_s)
         self._set_plan()
         self._carry_out(now_s)
         return report
@@ -305,13 +311,12 @@ class Engine:
     def _carry_out(self, now_s: float) -> None:
         """Hand each applier what is wanted of its kind. One that fails keeps the others going."""
         wanted: dict[str, list[Effect]] = {applier.kind: [] for applier in self.parts.appliers}
-        for strategy in self.parts.strategies:
-            outcome = self._outcomes.get(strategy.name)
-            for effect in outcome.effects if outcome is not None else ():
-                if effect.kind in wanted:
-                    wanted[effect.kind].append(effect)
-                else:
-                    self._note(f"{effect.owner}: no way to carry out {effect.kind} here", now_s)
+        outcomes = [self._outcomes.get(strategy.name) for strategy in self.parts.strategies]
+        for effect in self._admitted.with_effects(outcome.effects for outcome in outcomes if outcome is not None):
+            if effect.kind in wanted:
+                wanted[effect.kind].append(effect)
+            else:
+                self._note(f"{effect.owner}: no way to carry out {effect.kind} here", now_s)
         for applier in self.parts.appliers:
             name = f"act {applier.kind}"
             try:
@@ -358,17 +363,18 @@ def run(
     wake_fd: int,
     after_tick: Callable[[float], None] = lambda now_s: None,
 ) -> None:
-    """Tick at a fixed rate on the monotonic clock until `stopping()`; serve the sentinel in between.
+    """Tick at a fixed rate on the monotonic clock until `stopping()`; serve the sentinel and the doors in between.
 
-    wake_fd becomes readable when a signal or news of the pods arrived. A tick that is missed (the machine slept, the
-    process was stopped) is skipped, not made up for.
+    wake_fd becomes readable when a signal arrived. A tick that is missed (the machine slept, the process was
+    stopped) is skipped, not made up for.
     """
     interval = engine.parts.interval_s
     poller = select.poll()
     poller.register(wake_fd, select.POLLIN)
-    watch = engine.parts.watch
-    if watch is not None:
-        poller.register(watch.fileno(), select.POLLIN)
+    watch, inbox = engine.parts.watch, engine.parts.inbox
+    for source in (watch, inbox):
+        if source is not None:
+            poller.register(source.fileno(), select.POLLIN)
     next_s = time.monotonic()
     while not stopping():
         now_s = time.monotonic()
@@ -383,6 +389,7 @@ def run(
         for fd, _ in poller.poll(max(1.0, (next_s - now_s) * 1e3)):
             if fd == wake_fd:
                 os.read(wake_fd, 512)
-                engine.arrivals(time.monotonic())
+            elif inbox is not None and fd == inbox.fileno():
+                engine.admit(time.monotonic())
             elif watch is not None and watch.take():
                 engine.surge(time.monotonic())

@@ -15,6 +15,7 @@ from koordlet.config.errors import UsageError
 from koordlet.config.flagtable import FLAGS, LONGEST_S, Flag, Kind, Status
 from koordlet.config.gates import Gates, parse_gates
 from koordlet.config.gosyntax import parse_bool, parse_duration_ns, parse_int
+from koordlet.config.hookflags import HookFlags, read_hook_flags
 from koordlet.model.pinning import MemsMode, Partition, PinOptions
 
 
@@ -55,6 +56,7 @@ class Flags:
     mba_amd_units: int
     disable_unset_cpu_quota: bool
     hami_library: str
+    hooks: HookFlags
     log_format: str
     log_level: int
     addr: str
@@ -82,13 +84,6 @@ class Flags:
     audit_log_dir: Path
     audit_verbose: int
     audit_max_disk_space_bytes: int
-    kubeconfig: str
-    kube_api_qps: float
-    kube_api_burst: int
-    kubelet_preferred_address_type: str
-    kubelet_certificate_authority: str | None
-    kubelet_insecure_skip_verify: bool
-    enable_node_metric_report: bool
     audit_max_concurrent_readers: int = 4
     audit_max_events_limit: int = 2048
     tls_cert_file: str = ""
@@ -152,6 +147,7 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         mba_amd_units=read.number("mba-amd-units", high=65536),
         disable_unset_cpu_quota=read.switch("disable-unset-cpu-quota"),
         hami_library=read.text("hami-core-library-directory-path"),
+        hooks=read_hook_flags(read),
         log_format=read.text("log-format"),
         log_level=read.number("v"),
         addr=read.addr("addr"),
@@ -189,13 +185,6 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         pod_resources_proxy_path=read.path("pod-resources-proxy-path"),
         xpu_device_infos_dir=read.path("xpu-device-infos-dir"),
         xpu_enforce_collect_from_device_infos=read.switch("xpu-enforce-collect-from-device-infos"),
-        kubeconfig=read.text("kubeconfig"),
-        kube_api_qps=read.seconds("kube-api-qps"),
-        kube_api_burst=read.number("kube-api-burst"),
-        kubelet_preferred_address_type=read.text("kubelet-preferred-address-type"),
-        kubelet_certificate_authority=read.text("kubelet-certificate-authority") or None,
-        kubelet_insecure_skip_verify=read.switch("kubelet-insecure-skip-verify"),
-        enable_node_metric_report=read.switch("enable-node-metric-report"),
         given=frozenset(given),
         warnings=_warnings(given, gates),
     )
@@ -342,6 +331,9 @@ class _Values:
         return value
 
     def seconds(self, name: str) -> float:
+        return float(self._values[name])
+
+    def decimal(self, name: str) -> float:
         return float(self._values[name])
 
     def path(self, name: str) -> Path:

@@ -11,7 +11,6 @@ import errno
 import os
 import socket
 import socketserver
-import stat
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -22,6 +21,7 @@ import structlog
 
 from koordlet.doors.guard import Tls, Token
 from koordlet.doors.request import Reply, RequestHandler, refuse
+from koordlet.doors.unixsocket import SocketTakenError, clear_stale
 
 log = structlog.get_logger(__name__)
 
@@ -237,27 +237,9 @@ def _parse_addr(addr: str) -> tuple[str, int]:
 def _open_unix(path: str, pages: Mapping[str, Page]) -> _Server:
     try:
         os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
-        _clear_stale(path)
+        clear_stale(path)
         return _Server(socket.AF_UNIX, path, pages, "unix")
+    except SocketTakenError as error:
+        raise DoorError(f"{error}, or choose another directory with -run-dir") from error
     except OSError as error:
         raise DoorError(f"{path}: {error.strerror or error}; choose another directory with -run-dir") from error
-
-
-def _clear_stale(path: str) -> None:
-    """Remove the socket of an agent that died. Raises DoorError when it is alive, or is no socket at all."""
-    try:
-        mode = os.lstat(path).st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise DoorError(f"{path} exists and is not a socket; remove it, or choose another directory with -run-dir")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(path)
-        except ConnectionRefusedError:
-            os.unlink(path)
-            return
-        except TimeoutError:
-            pass  # a full queue: somebody listens
-    raise DoorError(f"another agent answers on {path}; stop it first, or give this one its own -run-dir")

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Final
 
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.pinning import PinRequest
@@ -112,9 +113,13 @@ class Pod:
         return sum(max(c.requests.batch_cpu_mcpu or 0, 0) for c in self.containers)
 
 
+NO_CLAIM: Final = float("inf")
+
+
 @dataclass(frozen=True, slots=True)
 class PodSet:
-    """Known workloads. at_s: monotonic time of the last good answer, None before the first.
+    """Known workloads. at_s: monotonic time of the last good answer, None before the first; NO_CLAIM from a source that
+    never says that these are all.
 
     revision grows whenever the content changed, so consumers can keep derived tables.
     """

@@ -26,7 +26,6 @@ from koordlet.report.families_external import external_families
 from koordlet.report.families_internal import internal_families
 
 _BUCKETS_MS: Final = tuple(0.01 * 4**k for k in range(8))
-_BUCKETS_KUBELET_S: Final = tuple(0.001 * 4**k for k in range(7))
 _COUNTERS_WITHOUT_SUFFIX: Final = (
     *(f"{PREFIX}collect_node_{subject}_status".encode() for subject in ("cpu_info", "numa_info", "local_storage_info")),
     *(f"{PREFIX}{name}".encode() for name in ("pod_eviction_detail", "pod_eviction")),
@@ -50,7 +49,7 @@ class Metrics:
     snapshot/workloads: asked at each scrape. extra: flat figures of other rooms, name without prefix -> value;
     a name ending in `_total` is a counter, any other a gauge; `name{label=value}` gives a label.
     start_time_s: wall clock of the start, None leaves start_time out.
-    version: for build_info. process: add the process_* families.
+    version: for build_info. process: add the process_* families. node: label of the hooks' histogram.
     """
 
     def __init__(
@@ -62,6 +61,7 @@ class Metrics:
         start_time_s: float | None = None,
         version: str = "",
         process: bool = True,
+        node: str = "",
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the reference has no *_created series
         self._snapshot = snapshot
@@ -78,11 +78,12 @@ class Metrics:
             buckets=_BUCKETS_MS,
             registry=self._internal,
         )
-        self._kubelet = Histogram(
-            f"{PREFIX}kubelet_request_duration_seconds",
-            "Time of one request to the kubelet, by path and HTTP status.",
-            ("verb", "path", "code"),
-            buckets=_BUCKETS_KUBELET_S,
+        self._node = node
+        self._hooks = Histogram(
+            f"{PREFIX}runtime_hook_invoked_duration_milliseconds",
+            "Time to answer one call of a runtime, by stage and result.",
+            ("node", "hook", "stage", "status"),
+            buckets=_BUCKETS_MS,
             registry=self._internal,
         )
         if process:
@@ -94,13 +95,17 @@ class Metrics:
         if status != "success":
             self._counts.add("knob_write_failures", (("type", type),))
 
+    def observe_hook(self, stage: str, status: str, ms: float) -> None:
+        """One answer of the pod rules, all of them together. status: succeeded or failed."""
+        self._hooks.labels(self._node, "PodRules", stage, status).observe(ms)
+
     def count_collect(self, subject: str, ok: bool) -> None:
         """One collection of node facts. subject: cpu_info, numa_info or local_storage_info."""
         self._counts.add(f"collect_node_{subject}_status", (("status", "succeeded" if ok else "failed"),))
 
-    def observe_kubelet(self, verb: str, path: str, status: int, seconds: float) -> None:
-        """One request to the kubelet; status 0: no answer."""
-        self._kubelet.labels(verb, path, str(status)).observe(seconds)
+    def count_source_error(self, source: str) -> None:
+        """A source of workloads or policy did not answer, or answered rubbish."""
+        self._counts.add("source_errors", (("source", source),))
 
     def count_policy_reload_failed(self) -> None:
         self._counts.add("policy_reload_failed", ())
@@ -156,6 +161,7 @@ class Counts:
         "collect_node_numa_info_status": "Reads of the node's NUMA list, by result.",
         "collect_node_local_storage_info_status": "Reads of the node's block devices, by result.",
         "knob_write_failures": "Writes that the kernel refused.",
+        "source_errors": "Failed reads of a source of workloads.",
         "publications": "Attempts to write an object to the API server, by result.",
         "pod_eviction": "Evicted pods.",
         "pod_eviction_detail": "Evictions of single pods, the last ones.",

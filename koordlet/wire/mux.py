@@ -31,6 +31,11 @@ class MuxReader:
         self._conn = 0
         self._left = 0
 
+    @property
+    def incomplete(self) -> bool:
+        """Within a frame."""
+        return bool(self._head) or self._left > 0
+
     def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
         """Pieces of known and unknown ids. Raises MuxError at a frame that is too large."""
         at = 0

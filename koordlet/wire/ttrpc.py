@@ -62,6 +62,11 @@ class FrameReader:
     def __init__(self) -> None:
         self._held = bytearray()
 
+    @property
+    def incomplete(self) -> bool:
+        """Within a frame."""
+        return bool(self._held)
+
     def feed(self, piece: bytes) -> Iterator[Frame]:
         """Raises TtrpcError when a frame announces more than is allowed: what follows cannot be told apart."""
         self._held += piece
