@@ -47,7 +47,7 @@ from koordlet.sources.kubelet import PodsSource
 from koordlet.sources.local import LocalSource
 from koordlet.store.pins import PinFile
 from koordlet.store.rings import RingStore
-from koordlet.wiring import qosloops
+from koordlet.wiring import podrules, qosloops
 from koordlet.wiring.doors import events_page, http_door, pod_resources_door
 from koordlet.wiring.evict import make_evictor
 from koordlet.wiring.hardware import HardwareInput, make_resctrl
@@ -225,7 +225,11 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             degraded=degraded,
             ls_groups=online,
             pressures=_pressures(flags, PressureMeter(host), online),
-            appliers=(evictor, make_resctrl(flags, host, audit, _timed(metrics, "resctrl-schema"))),
+            appliers=(
+                evictor,
+                make_resctrl(flags, host, audit, _timed(metrics, "resctrl-schema")),
+                *podrules.make_appliers(flags, host),
+            ),
             evictions=evictor.book,
             hardware=HardwareInput(host).poll,
             intervals_s={

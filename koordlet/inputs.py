@@ -22,9 +22,11 @@ from koordlet.kernel.kubepods import Driver, Kubepods, detect_driver, host_app_d
 from koordlet.kernel.probe import probe
 from koordlet.kernel.proc import read_node_memory
 from koordlet.kernel.topology import read_topology
+from koordlet.kernel.verbs import read_verbs
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.places import inside
 from koordlet.model.pod import PodSet, Tree
+from koordlet.model.podevent import Device
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.slo import SuppressPolicy
 from koordlet.model.support import Support
@@ -164,6 +166,7 @@ class NodeInput:
         self._read_s = float("-inf")
         self._online, self._online_text = KeptFile(host.sys_root / "devices/system/cpu/online"), b""
         self._topology: Topology | None = None
+        self._rdma: tuple[tuple[str, Device], ...] = ()
         self._memory_bytes = 0
         self._info = NodeInfo(name=flags.node_name)
         self._warned: tuple[str, ...] = ()
@@ -187,6 +190,8 @@ class NodeInput:
         except (OSError, KernelFileError) as error:
             self._count("cpu_info", False)
             log.warning("topology.failed", error=str(error))
+        if "RDMADeviceInject" in self._flags.gates.enabled:
+            self._rdma = read_verbs(self._host)
         try:
             memory = read_node_memory(self._host)
             self._memory_bytes = memory.total_bytes if memory else 0
@@ -207,6 +212,7 @@ class NodeInput:
             facts.info,
             name=facts.info.name or self._flags.node_name,
             cgroup_v2=self._host.version is CgroupVersion.V2,
+            rdma=self._rdma,
         )
 
     @property

@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Final
 
+from koordlet.kernel import coresched
 from koordlet.kernel.errors import KernelFileError, is_gone
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobs import KNOBS
@@ -44,6 +45,7 @@ def probe(host: Host, be_dir: str | None) -> Support:
         _psi_trigger(host),
         _resctrl(host),
         _perf(host),
+        _core_sched(),
     ]
     return Support({row.name: row for row in rows})
 
@@ -176,6 +178,13 @@ def _perf(host: Host) -> Capability:
         return Capability("perf.hw", Level.NATIVE, str(base / names[0]))
     reason = f"no CPU event source in {base}"
     return Capability("perf.hw", Level.UNSUPPORTED, reason, "in a VM: pass the performance counters (vPMU) through")
+
+
+def _core_sched() -> Capability:
+    fault = coresched.unsupported()
+    if not fault:
+        return Capability("core_sched", Level.NATIVE, "prctl(PR_SCHED_CORE)")
+    return Capability("core_sched", Level.UNSUPPORTED, fault, "needs kernel >= 5.14 with CONFIG_SCHED_CORE and SMT on")
 
 
 def _controller_advice(host: Host, subsystem: str) -> str:

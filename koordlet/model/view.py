@@ -16,6 +16,7 @@ from koordlet.model.hardware import Hardware
 from koordlet.model.knob import Decision
 from koordlet.model.pinning import NodePinning, PinOptions
 from koordlet.model.pod import HostApp, Pod, PodSet, Tree
+from koordlet.model.podevent import Device
 from koordlet.model.resources import Resources
 from koordlet.model.slo import NodeSlo
 from koordlet.model.support import Support
@@ -88,7 +89,8 @@ class NodeInfo:
     annotation; reservation_mcpu: its CPU quantity when it has no such list, else 0. system_qos_cpus: exclusive
     System-QoS CPUs; system_cpuset: those of System-QoS pods, exclusive or not. kubelet_policy: "none" or "static"; None
     when the annotation is malformed (then container-level rules skip their round). cpu_normalization_ratio: of that
-    annotation, None when absent. cgroup_v2: the unified hierarchy.
+    annotation, None when absent. cgroup_v2: the unified hierarchy. rdma: (PCI address, device node) of RDMA functions,
+    and ("", the connection manager).
     """
 
     name: str = ""
@@ -107,6 +109,7 @@ class NodeInfo:
     system_cpuset: CpuSet = field(default_factory=CpuSet)
     cpu_normalization_ratio: float | None = None
     cgroup_v2: bool = False
+    rdma: tuple[tuple[str, Device], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from koordlet.config.gates import parse_gates
 from koordlet.config.nodefile import check_node, node_facts
 from koordlet.config.nodeslo import decode
 from koordlet.config.schema import At
+from koordlet.decide.burst import BURST
 from koordlet.decide.podrules.reconcile import RECONCILER
 from koordlet.kernel.host import CgroupVersion
 from koordlet.kernel.kubepods import Driver, Kubepods, host_app_dir
@@ -45,7 +46,7 @@ class Rig:
         self.node.kernel.online = ONLINE
         self.pods: dict[str, Any] = {}
         self.made: set[str] = set()
-        self.revision, self.state = 0, RECONCILER.initial()
+        self.revision, self.state, self.burst = 0, RECONCILER.initial(), BURST.initial()
         args = dict(arg[1:].split("=", 1) for arg in scenario.get("args", ()))
         self.gates = parse_gates(args.get("feature-gates", "")).effective
         self.ratio: float | None = None
@@ -96,8 +97,6 @@ class Rig:
             return None
         if file == "cpuset.cpus" and "besteffort" in path and self.name != "cpuset-other-qos":
             return None  # the suppress loop's
-        if KNOBS[file] is Knob.CPU_BURST:
-            return None
         if path.startswith("host:"):
             return path.removeprefix("host:"), KNOBS[file]
         parts = path.split("/")
@@ -120,9 +119,10 @@ class Rig:
         )
         policy = Policy(slo=self.slo, gates=self.gates, hooked=True)
         outcome = RECONCILER.decide(view, policy, self.state, self.node.now_s)
-        self.state = outcome.state
+        burst = BURST.decide(view, policy, self.burst, self.node.now_s)
+        self.state, self.burst = outcome.state, burst.state
         self.node.now_s += 1
-        self.node.executor.apply({"podrules": outcome.decisions}, self.node.now_s)
+        self.node.executor.apply({"podrules": outcome.decisions, "burst": burst.decisions}, self.node.now_s)
 
     def step(self, step: dict[str, Any]) -> None:
         self.add(step.get("update", []) + step.get("add", []))

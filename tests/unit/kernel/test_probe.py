@@ -13,6 +13,7 @@ from tests.hosts.tree import V1_SUBSYSTEMS, HostTree, v1_two_sockets_ht, v2_no_p
 
 SIGNALS = {
     "cpu.usage", "cpu.throttle", "memory.stat", "psi.node", "psi.cgroup", "psi.trigger", "resctrl", "perf.hw",
+    "core_sched",
 }  # fmt: skip
 BE_V2 = "kubepods.slice/kubepods-besteffort.slice"
 
