@@ -12,10 +12,11 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import structlog
 
@@ -26,15 +27,14 @@ from koordlet.act.undo import undo
 from koordlet.config.flags import Flags
 from koordlet.decide.strategies import STRATEGIES
 from koordlet.doors.http import DoorError
-from koordlet.inputs import BeInput, KubepodsInput, LatePods, NodeInput, PolicyInput, SupportInput, ls_groups
+from koordlet.inputs import BeInput, KubepodsInput, NodeInput, PolicyInput, SupportInput, ls_groups
 from koordlet.kernel.host import Host
 from koordlet.kernel.write import write_file
-from koordlet.loops import Engine, Parts, Source
+from koordlet.loops import Engine, Parts
 from koordlet.loops import run as run_loop
-from koordlet.model.places import JOURNAL_FILE, LOCK_FILE, PINS_FILE, SOCKET_FILE
+from koordlet.model.places import JOURNAL_FILE, LOCK_FILE, SOCKET_FILE
 from koordlet.model.pod import PodSet
 from koordlet.model.psi import Pressures
-from koordlet.model.view import NodeInfo
 from koordlet.report import logs
 from koordlet.report.audit import AuditLog
 from koordlet.report.metrics import Metrics
@@ -43,16 +43,17 @@ from koordlet.report.pages import Pages
 from koordlet.sense.psi import PressureMeter
 from koordlet.sense.sampler import Sampler, raise_descriptor_limit
 from koordlet.sense.sentinel import Sentinel
-from koordlet.sources.kubelet import PodsSource
-from koordlet.sources.local import LocalSource
-from koordlet.store.pins import PinFile
+from koordlet.sources.followed import follow_node, follow_policy
 from koordlet.store.rings import RingStore
 from koordlet.wiring import podrules, qosloops
 from koordlet.wiring.doors import events_page, http_door, pod_resources_door
 from koordlet.wiring.evict import make_evictor
 from koordlet.wiring.hardware import HardwareInput, make_resctrl
-from koordlet.wiring.pinning import PinnedSource
 from koordlet.wiring.runtime import RuntimeDoors
+from koordlet.wiring.sources import Sources, make_sources
+
+if TYPE_CHECKING:
+    from koordlet.wiring.cluster import Cluster
 
 log = structlog.get_logger(__name__)
 
@@ -88,6 +89,11 @@ class Stop:
         signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._ask)
+
+    def wake(self) -> None:
+        """Let the loop look for news of its sources; from any thread."""
+        with suppress(BlockingIOError):  # full: it is awake already
+            os.write(self._write_fd, b"\0")
 
     def _ask(self, number: int, _: object) -> None:
         if number == signal.SIGHUP:
@@ -171,24 +177,31 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     sampler = Sampler(host, rings, throttling=qosloops.ThrottlingWanted(lambda: policy.current, lambda: engine))
     stack.callback(sampler.close)
     kubepods = KubepodsInput(flags, host)
-    sources, source_errors = _sources(flags, host, kubepods, stack, lambda now_s: node.poll(now_s))
-
     engine: Engine
     metrics = Metrics(
         lambda: engine.snapshot,
         lambda: engine.workloads(),
-        lambda: _extra(sampler, sentinel, audit, source_errors) | doors.figures(),
+        lambda: _extra(sampler, sentinel, audit, sources, cluster) | doors.figures(),
         start_time_s=time.time(),
         version=own_version,
         node=flags.node_name,
     )
-    policy = PolicyInput(flags, kubepods, metrics.count_policy_reload_failed, lambda: doors.hooked)
+    cluster = None if flags.standalone else _cluster(flags, host, metrics, stack)
+    kubelet = cluster.pods if cluster else None
+    sources = make_sources(flags, host, kubepods, stack, lambda now_s: node.poll(now_s), kubelet, stop.wake)
+    policy = PolicyInput(
+        flags,
+        kubepods,
+        metrics.count_policy_reload_failed,
+        follow_policy(cluster.slo, kubepods.host_app_dir, lambda: kubepods.get) if cluster else None,
+        hooked=lambda: doors.hooked,
+    )
     doors = RuntimeDoors(flags, kubepods, lambda: engine.snapshot, lambda: policy.current, metrics.observe_hook)
     stack.callback(doors.inbox.close)
     stack.callback(doors.close)
     be = BeInput(host, kubepods, lambda: policy.current)
     stack.callback(be.close)
-    node = NodeInput(flags, host, metrics.count_collect)
+    node = NodeInput(flags, host, metrics.count_collect, follow_node(cluster.node) if cluster else None)
     executor = Executor(
         host,
         journal,
@@ -205,7 +218,8 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         return ls_groups(pods, kubepods.get if kubepods.wanted else None)
 
     def degraded() -> tuple[str, ...]:
-        reasons = [*executor.degraded(), policy.error, node.error, *source_errors(), *doors.errors()]
+        reasons = [*executor.degraded(), policy.error, node.error, *sources.errors(), *doors.errors()]
+        reasons += cluster.errors() if cluster else ()
         if audit.last_error:
             reasons.append(f"audit: {audit.last_error}")
         return tuple(reason for reason in reasons if reason)
@@ -213,7 +227,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     evictor = make_evictor(flags, host, audit, metrics)
     engine = Engine(
         Parts(
-            sources=(*sources, doors),
+            sources=(*sources.all, doors),
             sense=sampler,
             be=be,
             watch=sentinel,
@@ -253,6 +267,8 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     proxy = pod_resources_door(flags, host, lambda: engine.snapshot.view.pods.pods if engine.snapshot else ())
     if proxy is not None:
         stack.callback(proxy.close)
+    if cluster is not None:
+        cluster.publish(lambda: engine.snapshot, stack)
     log.info("listening", addr=flags.addr, port=door.port, socket=socket_path)
     doors.start()
     return Agent(flags, engine, executor, doors, Notifier(), stop)
@@ -296,28 +312,14 @@ def _tree_lock(host: Host, cgroup_root: str) -> DirectoryLock:
     return DirectoryLock(place if place.is_dir() else host.dir("cpu", ""))
 
 
-def _sources(
-    flags: Flags, host: Host, kubepods: KubepodsInput, stack: ExitStack, node: Callable[[float], NodeInfo]
-) -> tuple[tuple[Source, ...], Callable[[], tuple[str, ...]]]:
-    """The configured sources, and what is wrong with them."""
-    sources: list[Source] = []
-    errors: list[Callable[[], tuple[str, ...]]] = []
-    if flags.workloads is not None:
-        local = LocalSource(flags.workloads, host, required="workloads" in flags.given)
-        pinned = PinnedSource(local, node, None if flags.observe else PinFile(flags.state_dir / PINS_FILE))
-        sources.append(pinned)
-        errors += (local.errors, pinned.errors)
-    if flags.pods:
-        late = LatePods(
-            kubepods,
-            lambda tree: PodsSource(
-                flags.pods, tree, interval_s=flags.kubelet_sync_interval_s, timeout_s=flags.kubelet_sync_timeout_s
-            ),
-        )
-        sources.append(late)
-        errors.append(lambda: late.inner.errors() if late.inner else ("kubepods: no cgroup directory yet",))
-        stack.callback(lambda: late.inner.close() if late.inner else None)
-    return tuple(sources), lambda: tuple(text for ask in errors for text in ask())
+def _cluster(flags: Flags, host: Host, metrics: Metrics, stack: ExitStack) -> Cluster:
+    from koordlet.kube.errors import AccessError
+    from koordlet.wiring.cluster import connect  # 8 MB, and only a member of a cluster pays them
+
+    try:
+        return connect(flags, host, metrics, stack)
+    except AccessError as error:
+        raise StartError(f"{error}; without a cluster use --mode standalone") from error
 
 
 def _pressures(
@@ -353,7 +355,8 @@ def _extra(
     sampler: Sampler,
     sentinel: Sentinel,
     audit: AuditLog,
-    source_errors: Callable[[], tuple[str, ...]],
+    sources: Sources,
+    cluster: Cluster | None,
 ) -> dict[str, float]:
     """Figures of single rooms for /metrics."""
     counts = sampler.counts()
@@ -366,5 +369,7 @@ def _extra(
         "sentinel_fires_total": watch["fires"],
         "sentinel_looks_total": watch["looks"],
         "audit_write_errors_total": audit.write_errors,
-        "source_faults": len(source_errors()),
+        "source_faults": len(sources.errors()),
+        **{f"source_errors_total{{source={name}}}": count for name, count in sources.failures().items()},
+        **(cluster.counts() if cluster else {}),
     }

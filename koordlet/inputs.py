@@ -8,21 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 import structlog
 
 from koordlet.config.flags import Flags
-from koordlet.config.nodefile import NodeFile, load_node, node_facts
+from koordlet.config.nodefile import KUBELET_POLICY, NodeFile, load_node, node_facts
 from koordlet.config.nodeslo import LoadedPolicy, load_policy
 from koordlet.config.reload import Watched
 from koordlet.kernel.errors import KernelFileError
 from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.kernel.kubelet_state import read_cpu_manager_state
 from koordlet.kernel.kubepods import Driver, Kubepods, detect_driver, host_app_dir
 from koordlet.kernel.probe import probe
 from koordlet.kernel.proc import read_node_memory
 from koordlet.kernel.topology import read_topology
 from koordlet.kernel.verbs import read_verbs
+from koordlet.kube.objects import NodeObject
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.places import inside
 from koordlet.model.pod import PodSet, Tree
@@ -36,6 +38,7 @@ from koordlet.sense.betree import BeTree, Levels, RootReader
 from koordlet.sense.childquota import ChildQuotas
 from koordlet.sense.kept import KeptFile
 from koordlet.sources.beroots import be_roots
+from koordlet.sources.followed import Followed
 from koordlet.sources.kubelet import PodsSource
 
 log = structlog.get_logger(__name__)
@@ -44,6 +47,8 @@ PROBE_EVERY_S: Final = 60.0
 ROOTS_EVERY_S: Final = 5.0
 DRIVER_EVERY_S: Final = 10.0
 MAX_LS_GROUPS: Final = 16
+T_co = TypeVar("T_co", covariant=True)
+FollowedNode = Followed[NodeObject, NodeFile]
 
 
 class KubepodsInput:
@@ -53,7 +58,7 @@ class KubepodsInput:
         self._host = host
         self._root = flags.cgroup_root
         self._asked_s = float("-inf")
-        self.wanted = bool(flags.pods)
+        self.wanted = bool(flags.pods) or not flags.standalone
         self.get: Kubepods | None = None
         if flags.cgroup_driver != "auto":
             self.get = Kubepods(Driver(flags.cgroup_driver), flags.cgroup_root)
@@ -76,6 +81,19 @@ class KubepodsInput:
         return host_app_dir(self.get, name, qos, cgroup_path)
 
 
+class Follow(Protocol[T_co]):
+    """A followed file or API object: its last good value, and what is wrong with it now."""
+
+    @property
+    def value(self) -> T_co: ...
+    @property
+    def error(self) -> str: ...
+    @property
+    def failures(self) -> int: ...
+
+    def poll(self, now_s: float) -> bool: ...
+
+
 class LatePods:
     """The kubelet's pods; no pods and no age until the driver is known, since their directories depend on it."""
 
@@ -94,19 +112,20 @@ class LatePods:
 
 
 class PolicyInput:
-    """`Policy` from flags and the followed policy file. refused: called for every refused read of the file. hooked: a
-    runtime asks us now."""
+    """`Policy` from flags and the followed policy: the file's, else the NodeSLO's. refused: called for every refused
+    read of it. hooked: a runtime asks us now."""
 
     def __init__(
         self,
         flags: Flags,
         kubepods: KubepodsInput,
         refused: Callable[[], None],
+        node_slo: Follow[LoadedPolicy | None] | None = None,
         hooked: Callable[[], bool] = lambda: False,
     ) -> None:
         self._flags, self._hooked = flags, hooked
         self._refused, self._failures = refused, 0
-        self._file: Watched[LoadedPolicy | None] | None = None
+        self._file = node_slo
         if flags.policy is not None:
             required = "policy" in flags.given
             self._file = Watched(
@@ -155,12 +174,16 @@ class PolicyInput:
 
 
 class NodeInput:
-    """`NodeInfo` from the node file and the machine; the topology is read again at its own interval, and in the tick
-    in which a CPU was plugged or unplugged."""
+    """`NodeInfo` from the node file, else the Node object, and the machine. The topology is read again at its own
+    interval, and in the tick in which a CPU was plugged or unplugged. Before the Node object is known, where there is
+    to be one, capacity is None."""
 
-    def __init__(self, flags: Flags, host: Host, count: Callable[[str, bool], None]) -> None:
+    def __init__(
+        self, flags: Flags, host: Host, count: Callable[[str, bool], None], node: FollowedNode | None = None
+    ) -> None:
         self._flags, self._host, self._count = flags, host, count
-        self._file: Watched[NodeFile] | None = None
+        self._object = node if flags.node is None else None
+        self._file: Follow[NodeFile] | None = self._object
         if flags.node is not None:
             self._file = Watched(flags.node, load_node, NodeFile(), required="node" in flags.given)
         self._read_s = float("-inf")
@@ -168,6 +191,7 @@ class NodeInput:
         self._topology: Topology | None = None
         self._rdma: tuple[tuple[str, Device], ...] = ()
         self._memory_bytes = 0
+        self._kubelet_policy: str | None = "none"
         self._info = NodeInfo(name=flags.node_name)
         self._warned: tuple[str, ...] = ()
 
@@ -197,6 +221,20 @@ class NodeInput:
             self._memory_bytes = memory.total_bytes if memory else 0
         except (OSError, KernelFileError) as error:
             log.warning("meminfo.failed", error=str(error))
+        if self._object is not None:
+            self._kubelet_policy = self._read_kubelet_policy()
+
+    def _read_kubelet_policy(self) -> str | None:
+        """By the kubelet's own record. None when unreadable: taking it for "none" would move a static node's
+        containers."""
+        try:
+            state = read_cpu_manager_state(self._host, CpuSet())
+        except (OSError, KernelFileError) as error:
+            log.warning("kubelet_policy.failed", error=str(error))
+            return None
+        if state is None:
+            return "none"
+        return state.policy if state.policy in ("none", "static") else None
 
     def _build(self) -> None:
         loaded = self._file.value if self._file else NodeFile()
@@ -208,9 +246,14 @@ class NodeInput:
             if warning not in self._warned:
                 log.warning("node.warning", what=warning)
         self._warned = warnings
+        info = facts.info
+        if self._object is not None and KUBELET_POLICY not in loaded.raw.get("metadata", {}).get("annotations", {}):
+            info = replace(info, kubelet_policy=self._kubelet_policy)
+        if self._object is not None and not self._object.seen:
+            info = replace(info, capacity_mcpu=None, capacity_bytes=None)
         self._info = replace(
-            facts.info,
-            name=facts.info.name or self._flags.node_name,
+            info,
+            name=info.name or self._flags.node_name,
             cgroup_v2=self._host.version is CgroupVersion.V2,
             rdma=self._rdma,
         )

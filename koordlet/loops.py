@@ -229,6 +229,30 @@ class Engine:
             self._admitted.expire(now_s)
             self._admitted.add(*self.parts.inbox.take(), now_s)
 
+    def arrivals(self, now_s: float) -> Snapshot | None:
+        """The short path for workloads that came or went between two ticks; None when nothing did.
+
+        Only strategies that say so (`prompt`) judge again, with the last samples.
+        """
+        if self._view is None:
+            return None
+        with self.lock:
+            pods = self._poll(now_s)
+            if pods.revision == self._view.pods.revision:
+                return None
+            self._pods = pods
+            roots = self.parts.be.roots(pods, now_s)
+            self._sync(pods, self._view.host_apps, roots, now_s)
+            be_roots = tuple(self.parts.be.read(path, tree, pods, now_s) for path, tree in roots)
+            self._view = view = replace(self._view, now_s=now_s, pods=pods, be_roots=be_roots)
+        policy = self.parts.policy(now_s)
+        for strategy in self.parts.strategies:
+            if getattr(strategy, "prompt", False):
+                self._decide(strategy, view, policy, now_s)
+        report = self._apply(now_s)
+        self._doubt |= report.failed > 0
+        return self._publish(view, report)
+
     def workloads(self) -> list[WorkloadUsage]:
         """Rows of every workload, for whoever asks from another thread."""
         with self.lock:
@@ -240,9 +264,7 @@ class Engine:
         policy = parts.policy(now_s)
         apps = policy.slo.host_apps if policy.slo else ()
         roots = parts.be.roots(pods, now_s)
-        if (seen := (pods.revision, apps, roots)) != self._seen:
-            self._seen, self._sources_due_s = seen, now_s
-            parts.sense.sync(pods, apps, tuple(path for path, _ in roots))
+        self._sync(pods, apps, roots, now_s)
         if parts.watch is not None and now_s >= self._sources_due_s:
             self._sources_due_s = now_s + SOURCES_EVERY_S
             for path in parts.watch.set_sources(tuple(path for path, _ in roots), parts.ls_groups(pods)):
@@ -265,6 +287,11 @@ class Engine:
             wall_s=parts.wall(),
         )
         return self._view
+
+    def _sync(self, pods: PodSet, apps: tuple[HostApp, ...], roots: tuple[tuple[str, Tree], ...], now_s: float) -> None:
+        if (seen := (pods.revision, apps, roots)) != self._seen:
+            self._seen, self._sources_due_s = seen, now_s
+            self.parts.sense.sync(pods, apps, tuple(path for path, _ in roots))
 
     def _poll(self, now_s: float) -> PodSet:
         """One set of all sources, as old as its oldest answer; of pods with the same UID the first source's."""
@@ -365,8 +392,8 @@ def run(
 ) -> None:
     """Tick at a fixed rate on the monotonic clock until `stopping()`; serve the sentinel and the doors in between.
 
-    wake_fd becomes readable when a signal arrived. A tick that is missed (the machine slept, the process was
-    stopped) is skipped, not made up for.
+    wake_fd becomes readable when a signal or news of the pods arrived. A tick that is missed (the machine slept, the
+    process was stopped) is skipped, not made up for.
     """
     interval = engine.parts.interval_s
     poller = select.poll()
@@ -389,6 +416,7 @@ def run(
         for fd, _ in poller.poll(max(1.0, (next_s - now_s) * 1e3)):
             if fd == wake_fd:
                 os.read(wake_fd, 512)
+                engine.arrivals(time.monotonic())
             elif inbox is not None and fd == inbox.fileno():
                 engine.admit(time.monotonic())
             elif watch is not None and watch.take():

@@ -84,6 +84,13 @@ class Flags:
     audit_log_dir: Path
     audit_verbose: int
     audit_max_disk_space_bytes: int
+    kubeconfig: str
+    kube_api_qps: float
+    kube_api_burst: int
+    kubelet_preferred_address_type: str
+    kubelet_certificate_authority: str | None
+    kubelet_insecure_skip_verify: bool
+    enable_node_metric_report: bool
     audit_max_concurrent_readers: int = 4
     audit_max_events_limit: int = 2048
     tls_cert_file: str = ""
@@ -185,6 +192,13 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         pod_resources_proxy_path=read.path("pod-resources-proxy-path"),
         xpu_device_infos_dir=read.path("xpu-device-infos-dir"),
         xpu_enforce_collect_from_device_infos=read.switch("xpu-enforce-collect-from-device-infos"),
+        kubeconfig=read.text("kubeconfig"),
+        kube_api_qps=read.seconds("kube-api-qps"),
+        kube_api_burst=read.number("kube-api-burst"),
+        kubelet_preferred_address_type=read.text("kubelet-preferred-address-type"),
+        kubelet_certificate_authority=read.text("kubelet-certificate-authority") or None,
+        kubelet_insecure_skip_verify=read.switch("kubelet-insecure-skip-verify"),
+        enable_node_metric_report=read.switch("enable-node-metric-report"),
         given=frozenset(given),
         warnings=_warnings(given, gates),
     )

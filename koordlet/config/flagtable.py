@@ -107,7 +107,17 @@ FLAGS: Final = (
     Flag("var-run-root-dir", _T, "/host-var-run/", "/var/run", host="/var/run/"),
     Flag("run-root-dir", _T, "/host-run/", "/run", host="/run/"),
     Flag("var-lib-kubelet-dir", _T, "/var/lib/kubelet/", "the kubelet's directory"),
+    # The cluster.
+    Flag("kubeconfig", _T, "", "FILE with the cluster's address and credentials; empty: $KUBECONFIG, the pod's own "
+         "account, ~/.kube/config", k8s=True),
+    Flag("kube-api-qps", _F, "20", "request rate to the API server, 0 for no limit", k8s=True, low=0),
+    Flag("kube-api-burst", _I, "30", "request burst to the API server", k8s=True, low=1),
     # The kubelet.
+    Flag("kubelet-preferred-address-type", _T, "InternalIP", "which of the Node's addresses the kubelet has",
+         k8s=True),
+    Flag("kubelet-certificate-authority", _T, "", "FILE with the authority of the kubelet's certificate; empty: the "
+         "cluster's"),
+    Flag("kubelet-insecure-skip-verify", _B, "false", "trust any certificate of the kubelet"),
     Flag("kubelet-sync-interval", _D, "10s", "interval of asking for the pod list", k8s=True, low=0.2),
     Flag("kubelet-sync-timeout", _D, "3s", "time-out of one answer", k8s=True, low=0.1),
     Flag("kubelet-insecure-tls", _B, "false", "read pods from the plain read-only port of this host, unless --pods "
@@ -173,10 +183,6 @@ FLAGS: Final = (
     Flag("audit-max-events-limit", _I, "2048", "events per page of /events", low=1),
     Flag("v", _I, "0", "log level: 5 and above is debug"),
     # Accepted: the feature is not there yet.
-    Flag("kubeconfig", _T, "", "cluster access", _LATER, k8s=True),
-    Flag("kube-api-qps", _F, "20", "request rate to the API server", _LATER, k8s=True),
-    Flag("kube-api-burst", _I, "30", "request burst to the API server", _LATER, k8s=True),
-    Flag("kubelet-preferred-address-type", _T, "InternalIP", "kubelet's address", _LATER, k8s=True),
     Flag("enable-node-metric-report", _B, "true", "report NodeMetric", _LATER, k8s=True),
     Flag("enable-pod-taskids", _B, "false", "collect thread ids", _LATER),
     Flag("qos-extension-plugins", Kind.MAP, "", "gates of extension plugins", _LATER),

@@ -39,7 +39,12 @@ def load_policy(path: Path, host_app_dir: HostAppDir) -> LoadedPolicy:
         if found.get("kind", "NodeSLO") != "NodeSLO":
             raise at.below("kind").error(found["kind"], "NodeSLO")
         document, at = found.get("spec", {}), at.below("spec")
-    effective = merge(document, at)
+    return load_spec(document, host_app_dir, at)
+
+
+def load_spec(spec: object, host_app_dir: HostAppDir, at: At) -> LoadedPolicy:
+    """A received `spec`, None for an empty one. Raises PolicyError."""
+    effective = merge(spec, at)
     return LoadedPolicy(_typed(effective, host_app_dir, at), effective, tuple(at.warnings))
 
 

@@ -13,7 +13,6 @@ from typing import Any, Final, TypeVar, overload
 from urllib.parse import urlencode
 
 import msgspec
-import urllib3
 
 from koordlet.kube.access import Access
 from koordlet.kube.errors import ApiError
@@ -32,7 +31,7 @@ T = TypeVar("T")
 class Stream:
     """An answer that does not end of itself."""
 
-    def __init__(self, response: Any, failures: type[Exception]) -> None:
+    def __init__(self, response: Any, failures: tuple[type[Exception], ...]) -> None:
         self._response, self._failures = response, failures
 
     def lines(self) -> Iterator[bytes]:
@@ -72,7 +71,7 @@ class Api:
         self._connect_s, self._read_s = connect_s, read_s
         self._limit, self._sleep, self._observed = limit, sleep, observed
         rest = load()
-        self._tls_error = rest.Error
+        self._failures = rest.failures
         found = rest.Configuration(
             host=access.server,
             ssl_ca_cert=access.ca_file,
@@ -115,14 +114,13 @@ class Api:
 
     def read(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         """GET, undecoded."""
-        with self._send("GET", path, params, None, "", self._read_s) as response:
-            return _body(response, time.monotonic() + self._read_s)
+        return self._bytes("GET", path, params, None, "")[1]
 
     @contextmanager
     def watch(self, path: str, params: Mapping[str, str], silence_s: float) -> Iterator[Stream]:
         """GET of a stream; silence_s: without a byte for so long it ends with an ApiError."""
         with self._send("GET", path, params, None, "", silence_s) as response:
-            yield Stream(response, self._tls_error)
+            yield Stream(response, self._failures)
 
     def _call(
         self,
@@ -133,15 +131,20 @@ class Api:
         kind: str = "application/json",
         type: Any = Any,
     ) -> Any:
+        status, data = self._bytes(method, path, params, body, kind)
+        try:
+            return _decoder(type).decode(data)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise ApiError(status, "Malformed", f"{method} {path}: {error}") from error
+
+    def _bytes(
+        self, method: str, path: str, params: Mapping[str, str] | None, body: Any, kind: str
+    ) -> tuple[int, bytes]:
         begun_s, status = time.monotonic(), 0
         try:
             with self._send(method, path, params, body, kind, self._read_s) as response:
                 status = response.status
-                data = _body(response, begun_s + self._connect_s + self._read_s)
-            try:
-                return _decoder(type).decode(data)
-            except (msgspec.MsgspecError, RecursionError) as error:
-                raise ApiError(status, "Malformed", f"{method} {path}: {error}") from error
+                return status, _body(response, begun_s + self._connect_s + self._read_s, self._failures)
         except ApiError as error:
             status = error.status
             raise
@@ -160,7 +163,7 @@ class Api:
             headers = {"User-Agent": USER_AGENT, "Accept": "application/json", **self.access.headers(anew)}
             if body is not None:
                 headers["Content-Type"] = kind
-            with _told_as_api_errors(self._tls_error):
+            with _told_as_api_errors(self._failures):
                 timeout = (self._connect_s, read_s)
                 answer = self._client.request(method, url, headers, body, _request_timeout=timeout)
                 response = answer.response
@@ -168,15 +171,15 @@ class Api:
                 if response.status == 401 and not anew:
                     continue  # the token was rotated since we looked
                 if response.status >= 300:
-                    raise _refusal(response)
+                    raise _refusal(response, self._failures)
                 yield response
                 return
 
 
-def _body(response: Any, deadline_s: float) -> bytes:
+def _body(response: Any, deadline_s: float, failures: tuple[type[Exception], ...]) -> bytes:
     """The whole answer, bounded in size and time."""
     body = bytearray()
-    with _told_as_api_errors():
+    with _told_as_api_errors(failures):
         for chunk in response.stream(1 << 16):
             body += chunk
             if len(body) > MAX_BODY_BYTES:
@@ -191,11 +194,11 @@ class _Status(msgspec.Struct):
     message: str = ""
 
 
-def _refusal(response: Any) -> ApiError:
+def _refusal(response: Any, failures: tuple[type[Exception], ...]) -> ApiError:
     """What a server says that refuses: a Status object, or some text of a middle-man."""
     try:
         text = bytes(response.read(1 << 16)).decode(errors="replace")
-    except (urllib3.exceptions.HTTPError, OSError):
+    except failures:
         text = ""
     try:
         status = msgspec.json.decode(text, type=_Status)
@@ -211,8 +214,7 @@ def _refusal(response: Any) -> ApiError:
 
 
 @contextmanager
-def _told_as_api_errors(*also: type[Exception]) -> Iterator[None]:
-    failures: tuple[type[Exception], ...] = (urllib3.exceptions.HTTPError, OSError, ValueError, *also)
+def _told_as_api_errors(failures: tuple[type[Exception], ...]) -> Iterator[None]:
     try:
         yield
     except failures as error:

@@ -7,9 +7,11 @@ to make of its age is the consumer's matter. An object that cannot be decoded ke
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 import msgspec
@@ -64,8 +66,9 @@ class Informer(Generic[T]):
 
     value: None when there is no such object. synced: it was looked for with success at least once, so None means
     absent. revision: grows with each change of value. at_s: monotonic time of the last word from the server. error:
-    what is wrong now, "" when nothing. changed: called after each change, on the informer's thread; must not block.
-    All may be read from any thread.
+    what is wrong now, "" when nothing; failures counts. All may be read from any thread.
+    changed: called after each change, on the informer's thread; must not block.
+    keep: file for the last value, so that a start while the server is away goes on with it.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Informer(Generic[T]):
         type: type[T],
         *,
         changed: Callable[[], None] = lambda: None,
-        failed: Callable[[ApiError], None] = lambda error: None,
+        keep: Path | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.path, self.name = path, name
@@ -85,8 +88,9 @@ class Informer(Generic[T]):
         self.revision = 0
         self.at_s: float | None = None
         self.error = ""
+        self.failures = 0
         self._api, self._decoder = api, msgspec.json.Decoder(type)
-        self._changed, self._failed, self._clock = changed, failed, clock
+        self._changed, self._keep, self._clock = changed, keep, clock
         self._backoff = Backoff()
         self._stopped = threading.Event()
         self._first = threading.Event()
@@ -96,6 +100,7 @@ class Informer(Generic[T]):
         self._thread = threading.Thread(target=self._run, name=f"watch {path.rpartition('/')[2]}", daemon=True)
 
     def start(self) -> Informer[T]:
+        self._remember()
         self._thread.start()
         return self
 
@@ -140,7 +145,7 @@ class Informer(Generic[T]):
         if text != self.error:
             log.warning("watch.failing", path=self.path, error=str(error))
         self.error = text
-        self._failed(error)
+        self.failures += 1
         self._first.set()
         self._stopped.wait(max(self._backoff.next_s(), error.retry_after_s or 0.0))
 
@@ -210,7 +215,7 @@ class Informer(Generic[T]):
         except (msgspec.MsgspecError, RecursionError) as error:
             self._odd = self.error = f"{self.path}/{self.name}: not understood, the previous one stays: {error}"
             log.warning("watch.malformed", path=self.path, name=self.name, error=str(error))
-            self._failed(ApiError(200, "Malformed", str(error)))
+            self.failures += 1
             return
         self._set(value)
 
@@ -220,6 +225,31 @@ class Informer(Generic[T]):
             self.value = value
             self.revision += 1
             self._changed()
+            self._write_down()
+
+    def _remember(self) -> None:
+        """What was known when we last ran; not synced by that."""
+        try:
+            if self._keep is not None:
+                self.value = self._decoder.decode(self._keep.read_bytes())
+                self.revision += 1
+        except (OSError, msgspec.MsgspecError, RecursionError) as error:
+            if not isinstance(error, FileNotFoundError):
+                log.warning("watch.not_remembered", path=str(self._keep), error=str(error))
+
+    def _write_down(self) -> None:
+        if self._keep is None:
+            return
+        try:
+            if self.value is None:
+                self._keep.unlink(missing_ok=True)
+                return
+            part = self._keep.with_suffix(".part")
+            part.write_bytes(msgspec.json.encode(self.value))
+            part.chmod(0o600)
+            os.replace(part, self._keep)
+        except OSError as error:  # a full disk must not stop us from following
+            log.warning("watch.not_kept", path=str(self._keep), error=error.strerror)
 
     def _heard(self) -> None:
         self.at_s = self._clock()

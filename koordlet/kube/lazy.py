@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
 from types import ModuleType
@@ -20,11 +21,11 @@ _UNUSED: Final = frozenset(
 
 
 class Rest(NamedTuple):
-    """Classes of the official client. Error: what it raises when TLS fails."""
+    """Classes of the official client. failures: what it raises when there is no answer."""
 
     Client: Any
     Configuration: Any
-    Error: type[Exception]
+    failures: tuple[type[Exception], ...]
 
 
 def load() -> Rest:
@@ -32,14 +33,15 @@ def load() -> Rest:
     if "kubernetes" not in sys.modules:
         sys.meta_path.insert(0, _Finder)
         try:
-            pass
+            import_module("kubernetes")
         finally:
             sys.meta_path.remove(_Finder)
     from kubernetes.client.configuration import Configuration
     from kubernetes.client.exceptions import ApiException
     from kubernetes.client.rest import RESTClientObject
+    from urllib3.exceptions import HTTPError
 
-    return Rest(RESTClientObject, Configuration, ApiException)
+    return Rest(RESTClientObject, Configuration, (ApiException, HTTPError, OSError, ValueError))
 
 
 class _Finder:

@@ -26,6 +26,7 @@ from koordlet.report.families_external import external_families
 from koordlet.report.families_internal import internal_families
 
 _BUCKETS_MS: Final = tuple(0.01 * 4**k for k in range(8))
+_BUCKETS_KUBELET_S: Final = tuple(0.001 * 4**k for k in range(7))
 _COUNTERS_WITHOUT_SUFFIX: Final = (
     *(f"{PREFIX}collect_node_{subject}_status".encode() for subject in ("cpu_info", "numa_info", "local_storage_info")),
     *(f"{PREFIX}{name}".encode() for name in ("pod_eviction_detail", "pod_eviction")),
@@ -86,6 +87,13 @@ class Metrics:
             buckets=_BUCKETS_MS,
             registry=self._internal,
         )
+        self._kubelet = Histogram(
+            f"{PREFIX}kubelet_request_duration_seconds",
+            "Time of one request to the kubelet, by path and HTTP status.",
+            ("verb", "path", "code"),
+            buckets=_BUCKETS_KUBELET_S,
+            registry=self._internal,
+        )
         if process:
             ProcessCollector(registry=self._internal)
 
@@ -103,9 +111,9 @@ class Metrics:
         """One collection of node facts. subject: cpu_info, numa_info or local_storage_info."""
         self._counts.add(f"collect_node_{subject}_status", (("status", "succeeded" if ok else "failed"),))
 
-    def count_source_error(self, source: str) -> None:
-        """A source of workloads or policy did not answer, or answered rubbish."""
-        self._counts.add("source_errors", (("source", source),))
+    def observe_kubelet(self, verb: str, path: str, status: int, seconds: float) -> None:
+        """One request to the kubelet; status 0: no answer."""
+        self._kubelet.labels(verb, path, str(status)).observe(seconds)
 
     def count_policy_reload_failed(self) -> None:
         self._counts.add("policy_reload_failed", ())
@@ -161,7 +169,6 @@ class Counts:
         "collect_node_numa_info_status": "Reads of the node's NUMA list, by result.",
         "collect_node_local_storage_info_status": "Reads of the node's block devices, by result.",
         "knob_write_failures": "Writes that the kernel refused.",
-        "source_errors": "Failed reads of a source of workloads.",
         "publications": "Attempts to write an object to the API server, by result.",
         "pod_eviction": "Evicted pods.",
         "pod_eviction_detail": "Evictions of single pods, the last ones.",

@@ -1,10 +1,10 @@
-"""The pods of a kubelet, from a file or from its read-only port; known pods are never lost to a bad answer."""
+"""The pods of a kubelet: from a file, its read-only port, or by a given way; never lost to a bad answer."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -18,20 +18,36 @@ from koordlet.sources.podlist import PodList, PodListError, decode_pods
 MAX_BODY_BYTES: Final = 64 << 20
 MIN_GAP_S: Final = 0.2
 """Least time between two requests, however often a refresh is wanted."""
+GAP_COSTS: Final = 8.0
+"""Longer than that: by so much CPU time that a storm of new pods costs no more than a tenth of a core."""
+FOLLOW_S: Final = (0.3, 0.7, 1.0, 2.0)
+"""When to ask again after something was seen: the kubelet learns of a container's id up to some seconds later."""
 MAX_ERRORS: Final = 100
 
 log = structlog.get_logger(__name__)
 
 
 class PodsSource:
-    """Pods from FILE (looked at on every poll) or an http(s) URL (asked in a thread of our own every interval_s).
+    """Pods from FILE (looked at on every poll), or asked for in a thread of our own every interval_s: of an http(s)
+    URL, or by `get` (the body, or why there is none), where `where` is only a name.
 
     An error keeps the known pods; their age shows in `PodSet.at_s`. So does an empty answer of a kubelet that
-    had pods before: a restarting kubelet gives one. A file that somebody emptied of pods is taken at its word.
-    failures counts refused answers.
+    had pods before: a restarting kubelet gives one. It is believed once none of their cgroups is there any more
+    (`there`: whether a relative path is). A file that somebody emptied of pods is taken at its word.
+    failures counts refused answers. arrived: called in the thread with each answer.
     """
 
-    def __init__(self, where: str, kubepods: Kubepods, *, interval_s: float = 10.0, timeout_s: float = 3.0) -> None:
+    def __init__(
+        self,
+        where: str,
+        kubepods: Kubepods,
+        *,
+        interval_s: float = 10.0,
+        timeout_s: float = 3.0,
+        get: Callable[[], bytes | str] | None = None,
+        there: Callable[[str], bool] = lambda cgroup: True,
+        arrived: Callable[[], None] = lambda: None,
+    ) -> None:
         self.where = where
         self.failures = 0
         self._file = Path(where)
@@ -40,10 +56,18 @@ class PodsSource:
         self._error = ""
         self._pod_errors: tuple[str, ...] = ()
         self._signature: tuple[int, ...] | None = None
+        self._there = there
         self._fetcher: _Fetcher | None = None
-        if where.startswith(("http://", "https://")):
+        if get is None and where.startswith(("http://", "https://")):
             get = _getter(where, timeout_s)
-            self._fetcher = _Fetcher(lambda: self._read(get()), interval_s)
+        if get is not None:
+            ask = get
+            self._fetcher = _Fetcher(lambda: self._read(ask()), interval_s, arrived)
+
+    @property
+    def asks(self) -> bool:
+        """Whether somebody is asked, so that `request_refresh` has an effect."""
+        return self._fetcher is not None
 
     def poll(self, now_s: float) -> PodSet:
         """Known pods; never blocks on the network. now_s: monotonic."""
@@ -98,7 +122,7 @@ class PodsSource:
         found = fetcher.take()
         if isinstance(found, str):
             self._refuse(found)
-        elif found is not None and not found.pods and self._known.pods:
+        elif found is not None and not found.pods and any(self._there(pod.cgroup) for pod in self._known.pods):
             self._refuse(f"answered without any pod; the {len(self._known.pods)} known ones are kept")
         elif found is not None:
             self._take(found, now_s)
@@ -136,9 +160,10 @@ class PodsSource:
 class _Fetcher:
     """A thread that asks at an interval and keeps the latest answer: the pods, or what went wrong."""
 
-    def __init__(self, ask: Callable[[], PodList | str], interval_s: float) -> None:
+    def __init__(self, ask: Callable[[], PodList | str], interval_s: float, arrived: Callable[[], None]) -> None:
         self._ask = ask
         self._interval_s = interval_s
+        self._arrived = arrived
         self._wake = threading.Event()
         self._stopped = threading.Event()
         self._lock = threading.Lock()
@@ -164,8 +189,10 @@ class _Fetcher:
             self._thread.join(timeout=1.0)
 
     def _run(self) -> None:
+        follow: Iterator[float] = iter(())
         while not self._stopped.is_set():
             self._wake.clear()
+            begun_s = time.thread_time()
             try:
                 answer = self._ask()
             except Exception as error:  # a dead thread would look like an unreachable kubelet for ever
@@ -173,8 +200,13 @@ class _Fetcher:
                 answer = f"internal error: {error!r}"
             with self._lock:
                 self._answer = answer
-            if not self._stopped.wait(MIN_GAP_S):
-                self._wake.wait(max(self._interval_s - MIN_GAP_S, 0.0))
+            self._arrived()
+            del answer
+            gap_s = max(MIN_GAP_S, GAP_COSTS * (time.thread_time() - begun_s))
+            if self._stopped.wait(gap_s):
+                return
+            if self._wake.wait(max(next(follow, self._interval_s) - gap_s, 0.0)):
+                follow = iter(FOLLOW_S)
 
 
 def _getter(url: str, timeout_s: float) -> Callable[[], bytes | str]:

@@ -1,38 +1,120 @@
-"""The agent as a member of a cluster: who follows what, and what is written back."""
+"""The agent as a member of a cluster: what is followed, who is asked, and what is written back."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import Any
+
+import structlog
 
 from koordlet.config.flags import Flags
 from koordlet.kernel.host import Host
+from koordlet.kube.access import find_access
 from koordlet.kube.client import Api
+from koordlet.kube.errors import ApiError
 from koordlet.kube.informer import Informer
-from koordlet.kube.objects import MetricObject, NodeObject, SloObject
-from koordlet.report.publisher import Publication
+from koordlet.kube.kubelet import PODS, Kubelet
+from koordlet.kube.limit import RateLimit
+from koordlet.kube.objects import METRICS, NODES, SLOS, MetricObject, NodeObject, SloObject
+from koordlet.model.status import Snapshot
+from koordlet.report.metrics import Metrics
+from koordlet.report.publisher import Publication, Publisher
 from koordlet.wiring.topology import device_publications, topology_publications
 
+log = structlog.get_logger(__name__)
 
-@dataclass(slots=True)
-class Cluster:
-    """What a publication may need besides the snapshot. Informers hold None until the object is there.
-
-    kubelet: reads a path of the kubelet ("/configz"), None without one; raises ApiError.
-    """
-
-    flags: Flags
-    host: Host
-    api: Api
-    node: Informer[NodeObject]
-    slo: Informer[SloObject]
-    metric: Informer[MetricObject]
-    kubelet: Callable[[str], bytes] | None = None
+FIRST_ANSWER_S = 0.5
+"""How long the first tick waits for the node's objects at most; without them it goes on with what is remembered."""
 
 
 def publications(cluster: Cluster) -> tuple[Publication, ...]:
     """What is written, in this order at the start: the topology before anything else (spec/ledger 8.9)."""
+    node = cluster.node
     return (
-        *topology_publications(cluster.flags, cluster.host, lambda: cluster.node.value, cluster.kubelet),
-        *device_publications(cluster.flags, cluster.host, lambda: cluster.node.value),
+        *topology_publications(cluster.flags, cluster.host, lambda: node.value, cluster.kubelet.read),
+        *device_publications(cluster.flags, cluster.host, lambda: node.value),
     )
+
+
+@dataclass(slots=True)
+class Cluster:
+    """What a publication may need besides the snapshot. Informers hold None until the object is there."""
+
+    flags: Flags
+    host: Host
+    metrics: Metrics
+    api: Api
+    kubelet: Kubelet
+    node: Informer[NodeObject]
+    slo: Informer[SloObject]
+    metric: Informer[MetricObject] | None
+    publisher: Publisher | None = field(default=None)
+
+    def pods(self) -> bytes | str:
+        """The kubelet's answer, or why there is none."""
+        try:
+            return self.kubelet.read(PODS)
+        except ApiError as error:
+            return str(error)
+
+    def publish(self, snapshot: Callable[[], Snapshot | None], stack: ExitStack) -> None:
+        """Start to write."""
+        made = publications(self)
+        if made:
+            self.publisher = Publisher(self.api, snapshot, made, self.metrics.count_publication).start()
+            stack.callback(self.publisher.stop)
+
+    def errors(self) -> tuple[str, ...]:
+        """What is wrong now and is not said by the inputs (node, policy, pods)."""
+        found = (self.metric.error,) if self.metric is not None and self.metric.error else ()
+        return found + (self.publisher.errors() if self.publisher is not None else ())
+
+    def counts(self) -> dict[str, float]:
+        """Figures for /metrics."""
+        informers: dict[str, Informer[Any] | None] = {
+            "node": self.node,
+            "nodeslo": self.slo,
+            "nodemetric": self.metric,
+        }
+        return {
+            f"source_errors_total{{source={name}}}": informer.failures
+            for name, informer in informers.items()
+            if informer is not None
+        }
+
+
+def connect(flags: Flags, host: Host, metrics: Metrics, stack: ExitStack) -> Cluster:
+    """Start to follow this node's objects. Raises AccessError when there is no way to a cluster; that the API server
+    does not answer is no reason not to start."""
+    access = find_access(flags.kubeconfig, os.environ)
+    api = Api(access, limit=RateLimit(flags.kube_api_qps, flags.kube_api_burst))
+    stack.callback(api.close)
+    keep = flags.state_dir
+    node: Informer[NodeObject] = Informer(api, NODES, flags.node_name, NodeObject, keep=keep / "node.json")
+    slo: Informer[SloObject] = Informer(api, SLOS, flags.node_name, SloObject, keep=keep / "nodeslo.json")
+    metric: Informer[MetricObject] | None = None
+    if flags.enable_node_metric_report:
+        metric = Informer(api, METRICS, flags.node_name, MetricObject)
+    kubelet = Kubelet(
+        access,
+        lambda: node.value,
+        address_type=flags.kubelet_preferred_address_type,
+        authority=flags.kubelet_certificate_authority,
+        verify=not flags.kubelet_insecure_skip_verify,
+        timeout_s=flags.kubelet_sync_timeout_s,
+        observed=metrics.observe_kubelet,
+    )
+    stack.callback(kubelet.close)
+    log.info("cluster", server=access.server, node=flags.node_name)
+    for informer in (node, slo, metric):
+        if informer is not None:
+            informer.start()
+            stack.callback(informer.stop)
+    deadline_s = time.monotonic() + FIRST_ANSWER_S
+    for followed in (node, slo):
+        followed.wait(max(deadline_s - time.monotonic(), 0.0))
+    return Cluster(flags, host, metrics, api, kubelet, node, slo, metric)

@@ -33,6 +33,7 @@ class ApiServer:
         self.lock = threading.Lock()
         self.version = 100
         self.watches: list[tuple[str, queue.Queue[bytes | None]]] = []
+        self.history: list[tuple[int, str, bytes]] = []  # version, collection, line
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (_Handler,), {"api": self}))
         self._server.daemon_threads = True
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
@@ -74,6 +75,7 @@ class ApiServer:
         with self.lock:
             self.version += 1
             self.expired_below = self.version
+            self.history.clear()
 
     def count(self, verb: str, path: str) -> int:
         return sum(1 for one, where, _ in self.requests if (one, where) == (verb, path))
@@ -94,6 +96,7 @@ class ApiServer:
 
     def _tell(self, path: str, kind: str, content: Any) -> None:
         line = json.dumps({"type": kind, "object": content}).encode()
+        self.history.append((self.version, path.rpartition("/")[0], line))
         for collection, lines in self.watches:
             if collection == path.rpartition("/")[0]:
                 lines.put(line)
@@ -157,6 +160,8 @@ class _Handler(BaseHTTPRequestHandler):
             return status(404, "NotFound", owner)
         if verb == "DELETE":
             gone = known.pop(owner)
+            self.api.version += 1
+            gone["metadata"]["resourceVersion"] = str(self.api.version)
             self.api._tell(owner, "DELETED", gone)
             return 200, gone, {}
         if verb == "PUT":
@@ -169,8 +174,12 @@ class _Handler(BaseHTTPRequestHandler):
     def _watch(self, path: str, query: dict[str, str]) -> None:
         lines: queue.Queue[bytes | None] = queue.Queue()
         with self.api.lock:
-            old = int(query.get("resourceVersion") or 0) < self.api.expired_below
+            version = int(query.get("resourceVersion") or 0)
+            old = version < self.api.expired_below
             if not old:
+                for at, collection, line in self.api.history:
+                    if at > version and collection == path:
+                        lines.put(line)
                 self.api.watches.append((path, lines))
         if old:
             told = {"type": "ERROR", "object": {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"}}

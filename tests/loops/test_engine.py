@@ -213,6 +213,39 @@ def test_the_loop_waits_for_a_node_without_complaint_and_works_once_it_is_there(
     assert rig.quota_us > 0
 
 
+class Names:
+    """A strategy that notes which pods it was shown."""
+
+    def __init__(self, prompt: bool) -> None:
+        self.name, self.prompt = f"names {prompt}", prompt
+        self.seen: list[tuple[str, ...]] = []
+
+    def initial(self) -> None:
+        return None
+
+    def decide(self, view: NodeView, policy: Policy, state: None, now_s: float) -> Outcome[None]:
+        self.seen.append(tuple(pod.name for pod in view.pods.pods))
+        return Outcome((), None)
+
+
+def test_pods_that_come_between_two_ticks_are_judged_at_once_by_those_that_want_it(rig: Rig) -> None:
+    prompt, patient = Names(True), Names(False)
+    rig.parts.strategies = (prompt, patient)
+    engine = Engine(rig.parts)
+    assert engine.arrivals(rig.now_s) is None  # before the first tick there is nothing to judge
+    rig.pods.put(range(1), rig.now_s)
+    engine.tick(rig.now_s)
+    assert engine.arrivals(rig.now_s + 0.1) is None  # nothing new
+    rig.pods.put(range(2), rig.now_s + 0.2)
+    snapshot = engine.arrivals(rig.now_s + 0.3)
+    assert snapshot is not None
+    assert [pod.name for pod in snapshot.view.pods.pods] == ["pod-0", "pod-1"]
+    assert (prompt.seen[-1], len(prompt.seen), len(patient.seen)) == (("pod-0", "pod-1"), 2, 1)
+    assert [row.name for row in engine.workloads() if row.pod is not None]
+    engine.tick(rig.now_s + 1)
+    assert patient.seen[-1] == ("pod-0", "pod-1")
+
+
 def test_nothing_grows_over_twenty_thousand_ticks_with_pods_coming_and_going(rig: Rig) -> None:
     engine = Engine(rig.parts)
     size: list[tuple[int, int]] = []

@@ -138,8 +138,8 @@ def test_maps_are_joined_over_repetitions() -> None:
 
 
 def test_a_flag_whose_feature_is_missing_warns_once() -> None:
-    flags = parse(["-kubeconfig=/a", "-kubeconfig=/b", "-tsdb-path=/x"], CLUSTER)
-    assert flags.warnings == ("flag -kubeconfig is accepted, but its feature is not there yet",)
+    flags = parse(["-docker-endpoint=/a", "-docker-endpoint=/b", "-tsdb-path=/x"], CLUSTER)
+    assert flags.warnings == ("flag -docker-endpoint is accepted, but its feature is not there yet",)
 
 
 def test_help_names_every_flag_with_its_default() -> None:

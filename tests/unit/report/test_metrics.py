@@ -25,7 +25,11 @@ def make(snapshot: Snapshot | None = SNAPSHOT, rows: tuple[WorkloadUsage, ...] =
     return Metrics(
         lambda: snapshot,
         lambda: rows,
-        lambda: {"audit_write_errors_total": 1, "source_age_seconds{source=kubelet}": 4.5},
+        lambda: {
+            "audit_write_errors_total": 1,
+            "source_age_seconds{source=kubelet}": 4.5,
+            "source_errors_total{source=kubelet}": 1,
+        },
         start_time_s=1_789_999_000,
         version="0.1.0",
         process=False,
@@ -46,7 +50,8 @@ def test_golden_text() -> None:
     metrics.observe_update(5.0, "cgroup", "failed")
     metrics.count_collect("cpu_info", ok=True)
     metrics.count_collect("numa_info", ok=False)
-    metrics.count_source_error("kubelet")
+    metrics.observe_kubelet("get", "/pods/", 200, 0.02)
+    metrics.count_publication("nodemetric", "written")
     body, content_type = metrics.exposition()
     assert content_type == "text/plain; version=0.0.4; charset=utf-8"
     assert body.decode() == GOLDEN.read_text()

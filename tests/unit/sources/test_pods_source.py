@@ -216,3 +216,44 @@ def test_garbage_never_loses_pods(pods_file: Path, data: bytes) -> None:
     save(pods_file, data)
     assert names(source.poll(1.0)) == ["a"]
     assert source.errors()
+
+
+def test_an_empty_answer_is_believed_once_no_cgroup_is_left(kubelet: Kubelet) -> None:
+    kubelet.answers += [(200, body("a", "b"))]
+    there = {"kubepods.slice/kubepods-burstable.slice/kubepods-burstable-poda.slice": True}
+    source = PodsSource(kubelet.url, SYSTEMD, interval_s=600.0, there=lambda cgroup: any(there.values()))
+    assert names(poll_until(source, 1.0, lambda: source.poll(1.0).at_s == 1.0)) == ["a", "b"]
+    kubelet.answers[:] = [(200, b'{"items": null}')]
+    source.request_refresh()
+    found = poll_until(source, 2.0, lambda: source.failures == 1)
+    assert (names(found), found.at_s) == (["a", "b"], 1.0)
+    there.clear()
+    source.request_refresh()
+    found = poll_until(source, 3.0, lambda: source.poll(3.0).at_s == 3.0)
+    assert (names(found), source.errors()) == ([], ())
+    source.close()
+
+
+def test_what_was_seen_is_asked_about_again_soon(kubelet: Kubelet) -> None:
+    """A container's id comes up to some seconds after its cgroup: one wish makes several requests."""
+    kubelet.answers += [(200, body("a"))]
+    answers = threading.Semaphore(0)
+    source = PodsSource(kubelet.url, SYSTEMD, interval_s=600.0, arrived=answers.release)
+    source.poll(0.0)
+    assert answers.acquire(timeout=10)
+    source.request_refresh()
+    for _ in range(3):
+        assert answers.acquire(timeout=10)
+    source.close()
+
+
+def test_a_given_way_of_asking(kubelet: Kubelet) -> None:
+    answers: list[bytes | str] = ["403 Forbidden: no", body("a")]
+    source = PodsSource(
+        "kubelet", SYSTEMD, interval_s=600.0, get=lambda: answers.pop(0) if len(answers) > 1 else answers[0]
+    )
+    poll_until(source, 1.0, lambda: source.failures == 1)
+    assert source.errors() == ("kubelet: 403 Forbidden: no",)
+    source.request_refresh()
+    assert names(poll_until(source, 2.0, lambda: source.poll(2.0).at_s == 2.0)) == ["a"]
+    source.close()
