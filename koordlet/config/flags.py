@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from koordlet.config.errors import UsageError
-from koordlet.config.flagtable import FLAGS, LONGEST_S, Flag, Kind, Status
+from koordlet.config.flagtable import FLAGS, Flag, Kind, Status
 from koordlet.config.gates import Gates, parse_gates
 from koordlet.config.gosyntax import parse_bool, parse_duration_ns, parse_int
 from koordlet.config.hookflags import HookFlags, read_hook_flags
@@ -97,6 +97,17 @@ class Flags:
     tls_private_key_file: str = ""
     auth_token_file: str = ""
     node_topology_sync_interval_s: float = 3.0
+    collect_sys_metric_outdated_interval_s: float = 10.0
+    enable_pagecache_collector: bool = False
+    prediction_checkpoint_filepath: Path | None = None
+    prediction_cold_start_s: float = 86_400.0
+    prediction_safety_margin_percent: int = 10
+    prediction_memory_half_life_s: float = 86_400.0
+    prediction_cpu_half_life_s: float = 43_200.0
+    prediction_training_interval_s: float = 60.0
+    prediction_model_expiration_s: float = 1800.0
+    prediction_checkpoint_interval_s: float = 600.0
+    prediction_checkpoints_per_step: int = 12
     disable_query_kubelet_config: bool = False
     xpu_device_infos_dir: Path = Path("/var/run/koordlet/xpu-device-infos")
     xpu_enforce_collect_from_device_infos: bool = False
@@ -187,6 +198,18 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         tls_cert_file=read.text("tls-cert-file"),
         tls_private_key_file=read.text("tls-private-key-file"),
         auth_token_file=read.text("auth-token-file"),
+        enable_node_metric_report=read.switch("enable-node-metric-report"),
+        collect_sys_metric_outdated_interval_s=read.seconds("collect-sys-metric-outdated-interval"),
+        enable_pagecache_collector=read.switch("enable-pagecache-collector"),
+        prediction_checkpoint_filepath=read.path_or_none("prediction-checkpoint-filepath"),
+        prediction_cold_start_s=read.seconds("prediction-cold-start-duration"),
+        prediction_safety_margin_percent=read.number("prediction-safety-margin-percent", high=1000),
+        prediction_memory_half_life_s=read.seconds("prediction-memory-histogram-decay-halflife"),
+        prediction_cpu_half_life_s=read.seconds("prediction-cpu-histogram-decay-halflife"),
+        prediction_training_interval_s=read.seconds("prediction-training-interval"),
+        prediction_model_expiration_s=read.seconds("prediction-model-expiration-duration"),
+        prediction_checkpoint_interval_s=read.seconds("prediction-model-checkpoint-interval"),
+        prediction_checkpoints_per_step=read.number("prediction-model-checkpoint-max-per-step"),
         node_topology_sync_interval_s=read.seconds("node-topology-sync-interval"),
         disable_query_kubelet_config=read.switch("disable-query-kubelet-config"),
         pod_resources_proxy_path=read.path("pod-resources-proxy-path"),
@@ -198,7 +221,6 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         kubelet_preferred_address_type=read.text("kubelet-preferred-address-type"),
         kubelet_certificate_authority=read.text("kubelet-certificate-authority") or None,
         kubelet_insecure_skip_verify=read.switch("kubelet-insecure-skip-verify"),
-        enable_node_metric_report=read.switch("enable-node-metric-report"),
         given=frozenset(given),
         warnings=_warnings(given, gates),
     )
@@ -291,8 +313,8 @@ def _parsed(flag: Flag, text: str) -> _Value:
         if flag.low is not None and isinstance(value, (int, float)) and value < flag.low:
             unit = " s" if flag.kind is Kind.DURATION else ""
             raise ValueError(f"at least {flag.low:g}{unit}")
-        if flag.low is not None and flag.kind is Kind.DURATION and isinstance(value, float) and value > LONGEST_S:
-            raise ValueError(f"at most {LONGEST_S:g} s")
+        if flag.low is not None and flag.kind is Kind.DURATION and isinstance(value, float) and value > flag.high:
+            raise ValueError(f"at most {flag.high:g} s")
     except ValueError as error:
         raise UsageError(f"flag -{flag.name}: {text[:80]!r} is not allowed, expected {error}") from error
     return value

@@ -33,7 +33,7 @@ class Flag:
     """default: text as typed on the command line; host, standalone: where those modes differ from it.
 
     k8s: giving it means that a cluster is there. low: least value, in the flag's unit (seconds for durations,
-    which are then bounded by LONGEST_S, too).
+    which are then bounded by `high`, too).
     choices: the only texts allowed.
     """
 
@@ -46,6 +46,7 @@ class Flag:
     standalone: str | None = None
     k8s: bool = False
     low: float | None = None
+    high: float = LONGEST_S
     choices: tuple[str, ...] = ()
 
     def default_in(self, mode: str) -> str:
@@ -57,6 +58,7 @@ class Flag:
 
 _B, _I, _F, _T, _D = Kind.BOOL, Kind.INT, Kind.FLOAT, Kind.TEXT, Kind.DURATION
 _LATER, _NONE = Status.ACCEPTED, Status.IGNORED
+_YEAR_S = 366 * LONGEST_S
 _KLOG = "klog's; logs go to standard error as structured lines"
 
 FLAGS: Final = (
@@ -125,6 +127,21 @@ FLAGS: Final = (
     Flag("kubelet-read-only-port", _I, "10255", "that port", k8s=True, low=1),
     Flag("disable-query-kubelet-config", _B, "false", "do not ask the kubelet for its configuration", k8s=True),
     # Reports.
+    Flag("enable-node-metric-report", _B, "true", "report NodeMetric", k8s=True),
+    Flag("collect-sys-metric-outdated-interval", _D, "10s", "age at which the node's CPU usage gives no system usage",
+         low=1),
+    Flag("enable-pagecache-collector", _B, "false", "sample memory with page cache always, and not only while a "
+         "NodeMetric asks for it"),
+    Flag("prediction-checkpoint-filepath", _T, "/prediction-checkpoints", "DIR of prediction state"),
+    Flag("prediction-cold-start-duration", _D, "24h", "a younger pod is not predicted", low=0, high=_YEAR_S),
+    Flag("prediction-safety-margin-percent", _I, "10", "on top of every predicted peak", low=0),
+    Flag("prediction-memory-histogram-decay-halflife", _D, "24h", "memory usage counts half after it", low=60,
+         high=_YEAR_S),
+    Flag("prediction-cpu-histogram-decay-halflife", _D, "12h", "CPU usage counts half after it", low=60, high=_YEAR_S),
+    Flag("prediction-training-interval", _D, "1m", "interval of training", low=1),
+    Flag("prediction-model-expiration-duration", _D, "30m", "life of an unused model", low=1),
+    Flag("prediction-model-checkpoint-interval", _D, "10m", "interval of checkpoints of one model", low=1),
+    Flag("prediction-model-checkpoint-max-per-step", _I, "12", "checkpoints written after one training", low=1),
     Flag("node-topology-sync-interval", _D, "3s", "interval of looking whether the topology or the devices changed; "
          "0 for no such reports", k8s=True),
     Flag("xpu-device-infos-dir", _T, "/var/run/koordlet/xpu-device-infos/", "DIR of files that describe accelerators"),
@@ -183,29 +200,17 @@ FLAGS: Final = (
     Flag("audit-max-events-limit", _I, "2048", "events per page of /events", low=1),
     Flag("v", _I, "0", "log level: 5 and above is debug"),
     # Accepted: the feature is not there yet.
-    Flag("enable-node-metric-report", _B, "true", "report NodeMetric", _LATER, k8s=True),
     Flag("enable-pod-taskids", _B, "false", "collect thread ids", _LATER),
     Flag("qos-extension-plugins", Kind.MAP, "", "gates of extension plugins", _LATER),
     Flag("containerd-endpoint", _T, "", "container runtime socket", _LATER),
     Flag("docker-endpoint", _T, "", "container runtime socket", _LATER),
     Flag("pouch-endpoint", _T, "", "container runtime socket", _LATER),
-    Flag("collect-sys-metric-outdated-interval", _D, "10s", "age at which system usage is left out of reports", _LATER),
     Flag("collect-node-storage-info-interval", _D, "1s", "interval of reading disks", _LATER),
     Flag("cpi-collector-interval", _D, "60s", "interval of counting cycles per instruction", _LATER),
     Flag("collect-cpi-timewindow", _D, "10s", "window of one count", _LATER),
     Flag("psi-collector-interval", _D, "10s", "interval of reading pressure for reports", _LATER),
     Flag("coldpage-collector-interval", _D, "5s", "interval of reading cold pages", _LATER),
-    Flag("enable-pagecache-collector", _B, "false", "collect page cache", _LATER),
     Flag("runtime-hooks-reconcile-interval", _D, "10s", "interval of the hooks' reconciler", _LATER, k8s=True),
-    Flag("prediction-checkpoint-filepath", _T, "/prediction-checkpoints", "DIR of prediction state", _LATER),
-    Flag("prediction-cold-start-duration", _D, "24h", "age at which a pod is predicted", _LATER),
-    Flag("prediction-safety-margin-percent", _I, "10", "margin on predicted peaks", _LATER),
-    Flag("prediction-memory-histogram-decay-halflife", _D, "24h", "memory of the predictor", _LATER),
-    Flag("prediction-cpu-histogram-decay-halflife", _D, "12h", "memory of the predictor", _LATER),
-    Flag("prediction-training-interval", _D, "1m", "interval of training", _LATER),
-    Flag("prediction-model-expiration-duration", _D, "30m", "life of an unused model", _LATER),
-    Flag("prediction-model-checkpoint-interval", _D, "10m", "interval of checkpoints", _LATER),
-    Flag("prediction-model-checkpoint-max-per-step", _I, "12", "checkpoints per step", _LATER),
     # Ignored.
     Flag("enable-pprof", _B, "false", "Go profiles; there are none here", _NONE),
     Flag("pprof-addr", _T, ":9317", "Go profiles; there are none here", _NONE),

@@ -17,12 +17,16 @@ _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 
 
 class NodeMeter:
-    """mcpu/memory: latest good readings, kept (with their age) when a later read fails. total_bytes: MemTotal."""
+    """mcpu/memory: latest good readings, kept (with their age) when a later read fails. total_bytes: MemTotal.
+
+    with_cache_bytes: MemTotal - MemFree of the last pass, None when it could not be read.
+    """
 
     def __init__(self, host: Host) -> None:
         self.mcpu: Reading | None = None
         self.memory: Reading | None = None
         self.total_bytes: int | None = None
+        self.with_cache_bytes: int | None = None
         self.errors = 0
         self._stat = KeptFile(host.proc_root / "stat")
         self._meminfo = KeptFile(host.proc_root / "meminfo")
@@ -41,7 +45,9 @@ class NodeMeter:
         if out.has_memory:
             self.memory = Reading(max(out.memory_total - out.memory_available, 0), now_s)
             self.total_bytes = out.memory_total
+            self.with_cache_bytes = max(out.memory_total - out.memory_free, 0)
         else:
+            self.with_cache_bytes = None
             self._meminfo.close()
 
     def _count(self, ticks: int, now_s: float) -> None:

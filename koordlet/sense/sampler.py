@@ -18,6 +18,7 @@ from koordlet.kernel.host import Host
 from koordlet.model.pod import HostApp, PodSet
 from koordlet.model.view import Reading, Usage, WorkloadUsage
 from koordlet.sense.node import NodeMeter
+from koordlet.sense.pagecache import PageCacheMeter
 from koordlet.sense.rows import Rings, Rows
 from koordlet.sense.targets import Target, wanted_targets
 
@@ -60,6 +61,8 @@ class Sampler:
     """One thread at a time. nominal_time: takes every value at the tick's time, for tests in virtual time.
 
     throttling: asked before each pass whether the throttling of every container with a quota is wanted in it.
+    page_cache: asked in each pass whether memory with page cache is wanted in the rings. outdated_s: an older CPU
+    reading of the node gives no system usage.
     """
 
     def __init__(
@@ -69,11 +72,15 @@ class Sampler:
         *,
         nominal_time: bool = False,
         throttling: Callable[[], bool] = lambda: False,
+        page_cache: Callable[[], bool] = lambda: False,
+        outdated_s: float = MAX_CPU_AGE_S,
     ) -> None:
         self._rings = rings
         self._series = [] if rings is None else [rings.open(kind, "", metric) for kind, metric in _NODE_SERIES]
         self._rows = Rows(host, rings)
         self._node = NodeMeter(host)
+        self._page_cache, self._outdated_s = page_cache, outdated_s
+        self._cache = None if rings is None else PageCacheMeter(rings)
         self._totals = ffi.new("struct kl_totals *")
         self._flags = lib.KL_PASS_NOMINAL_TIME if nominal_time else 0
         self._throttling = throttling
@@ -105,6 +112,8 @@ class Sampler:
             self._rows.drop_gone(totals.gone)
         usage = self._usage(now_s, surge_mcpu, ls_pressure_permyriad, totals.throttled if throttling else None)
         self._append(now_s, usage)
+        if self._cache is not None and self._pods_known and self._page_cache():
+            self._cache.step(self._rows.items(), self._node.with_cache_bytes, now_s)
         return usage
 
     def workloads(self) -> Iterator[WorkloadUsage]:
@@ -158,7 +167,7 @@ class Sampler:
             hosts_mcpu=hosts_cpu,
             nonbe_hosts_mcpu=_rate(cpu[lib.KL_SUM_NONBE_HOSTS], now_s),
             be_mcpu=_roots(cpu[lib.KL_SUM_ROOTS], now_s),
-            system_mcpu=_rest(node_cpu, pods_cpu, hosts_cpu, now_s, MAX_CPU_AGE_S),
+            system_mcpu=_rest(node_cpu, pods_cpu, hosts_cpu, now_s, self._outdated_s),
             node_memory_bytes=node_memory,
             pods_memory_bytes=pods_memory,
             be_memory_bytes=_roots(memory[lib.KL_SUM_ROOTS], now_s),

@@ -321,3 +321,41 @@ def test_too_few_descriptors_is_said_once_and_leaves_the_rest_working(
     for _ in range(4):
         node.second()
     assert node.sampler.counts().rows == 20
+
+
+def test_memory_with_page_cache_is_sampled_while_it_is_wanted(node: Node) -> None:
+    """Pods: anonymous memory and file pages; host applications: all that is charged; system: the node's rest."""
+    wanted = False
+    node.sampler = Sampler(node.tree.host, node.rings, nominal_time=True, page_cache=lambda: wanted)
+    for cgroup, anon, file in (("web", 100, 50), ("redis", 10, 5)):
+        node.tree.make(cgroup)
+        node.tree.memory(cgroup, anon * MIB, file * MIB)
+    node.sync(pod("web"), apps=(HostApp("redis", "redis"),))
+    for _ in range(12):
+        node.second(node_mcpu=100)
+    assert node.rings.latest("node", "", "memory_cached") is None
+    wanted = True
+    for _ in range(21):
+        node.second(node_mcpu=100, web=10, redis=10)
+
+    def found(kind: str, name: str) -> tuple[int, float]:
+        aggregate = node.rings.latest(kind, name, "memory_cached")
+        assert aggregate is not None
+        return aggregate.count, aggregate.latest
+
+    used = ((1 << 24) - 1) * 1024  # all but what is free
+    assert found("pod", "uid-web") == (3, 150 * MIB)
+    assert found("host", "redis") == (3, 15 * MIB)
+    assert found("node", "") == (3, used)
+    assert found("system", "") == (3, used - 165 * MIB)
+    node.sync(apps=(HostApp("redis", "redis"),))
+    assert node.rings.latest("pod", "uid-web", "memory_cached") is None
+
+
+def test_an_outdated_node_gives_no_system_usage(node: Node) -> None:
+    node.sampler = Sampler(node.tree.host, node.rings, nominal_time=True, outdated_s=3.0)
+    node.sync()
+    node.second(node_mcpu=100)
+    assert value(node.second(node_mcpu=100).system_mcpu) == 100
+    (node.tree.host.proc_root / "stat").write_text("")
+    assert [value(node.second().system_mcpu) for _ in range(3)] == [100, 100, None]

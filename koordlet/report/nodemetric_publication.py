@@ -1,0 +1,128 @@
+"""Keeps the status of this node's NodeMetric up to date: each interval, whole, or not at all.
+
+koord-manager makes the object and owns its spec; while it is not there nothing is written. The status goes out as a
+merge patch, so that neither a stale copy nor another writer of the object is in its way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+import structlog
+
+from koordlet.config.errors import PolicyError
+from koordlet.config.nodemetric import read_metric_policy
+from koordlet.kube.client import Api
+from koordlet.kube.errors import ApiError
+from koordlet.kube.objects import METRICS, MetricObject
+from koordlet.model.nodemetric import MetricPolicy
+from koordlet.model.pod import Pod
+from koordlet.model.prediction import ProdPrediction
+from koordlet.model.status import Snapshot
+from koordlet.report.nodemetric import STALE_S, NotReportable, Windows, as_patch, build_status, problem
+
+log = structlog.get_logger(__name__)
+
+_NOT_FOUND: Final = 404
+
+
+class MetricSpec:
+    """What the NodeMetric's spec asks for now. A malformed one changes nothing and is said once.
+
+    current: None while there is no object.
+    """
+
+    def __init__(self, metric: Callable[[], MetricObject | None]) -> None:
+        self._metric = metric
+        self._read: object = None
+        self._policy = MetricPolicy()
+        self.error = ""
+
+    @property
+    def current(self) -> MetricPolicy | None:
+        found = self._metric()
+        if found is None:
+            return None
+        if found.spec is not self._read:
+            self._read = found.spec
+            try:
+                self._policy, self.error = read_metric_policy(found.spec), ""
+            except PolicyError as error:
+                self.error = str(error)
+                log.warning("nodemetric.spec_refused", error=self.error)
+        return self._policy
+
+
+class Predicting(Protocol):
+    """snapshot, pods that the report lists -> what is predicted of them; None where a model is missing."""
+
+    def __call__(self, snapshot: Snapshot, pods: list[Pod]) -> ProdPrediction | None: ...
+
+
+class NodeMetricPublication:
+    """numa_ids: NUMA nodes that are measured. error: why there is no report although one is due, "" otherwise."""
+
+    name = "nodemetric"
+
+    def __init__(
+        self,
+        spec: MetricSpec,
+        windows: Windows,
+        predict: Predicting,
+        node_name: str,
+        numa_ids: Callable[[], Iterable[int]] = tuple,
+    ) -> None:
+        self._spec, self._windows, self._predict = spec, windows, predict
+        self._path = f"{METRICS}/{node_name}/status"
+        self._numa_ids = numa_ids
+        self._reported_s: float | None = None
+        self.error = ""
+
+    def due(self, snapshot: Snapshot, now_s: float) -> bool:
+        """One interval after the start, and after each report; only with fresh figures of the node."""
+        if self._reported_s is None:
+            self._reported_s = now_s
+        policy = self._spec.current
+        if policy is None or now_s - self._reported_s < policy.interval_s:
+            self.error = ""
+            return False
+        return not self._told(_late(snapshot, now_s) or problem(self._windows, policy, snapshot.view.now_s))
+
+    def publish(self, api: Api, snapshot: Snapshot, now_s: float) -> None:
+        policy = self._spec.current
+        if policy is None:
+            return
+        try:
+            status = build_status(
+                self._windows,
+                snapshot.view,
+                policy,
+                lambda pods: self._predict(snapshot, pods),
+                snapshot.wall_s,
+                self._numa_ids(),
+            )
+        except NotReportable as missing:
+            self._told(str(missing))
+            return
+        try:
+            api.merge_patch(self._path, as_patch(status))
+        except ApiError as error:
+            if error.status != _NOT_FOUND:
+                raise
+            return  # deleted just now: the watch will say so, and when it is there again
+        self._reported_s = now_s
+
+    def _told(self, problem: str) -> str:
+        if problem and problem != self.error:
+            if not self.error:
+                log.warning("nodemetric.not_reported", reason=problem)
+        elif self.error and not problem:
+            log.info("nodemetric.reported_again")
+        self.error = problem
+        return problem
+
+
+def _late(snapshot: Snapshot, now_s: float) -> str:
+    age_s = now_s - snapshot.view.now_s
+    return f"the last tick is {age_s:.0f} s old" if age_s > STALE_S else ""
