@@ -174,7 +174,13 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
 
     own_version = version("koordlet")
     rings = RingStore()
-    sampler = Sampler(host, rings, throttling=qosloops.ThrottlingWanted(lambda: policy.current, lambda: engine))
+    sampler = Sampler(
+        host,
+        rings,
+        throttling=qosloops.ThrottlingWanted(lambda: policy.current, lambda: engine),
+        page_cache=lambda: cluster is not None and cluster.page_cache(),
+        outdated_s=flags.collect_sys_metric_outdated_interval_s,
+    )
     stack.callback(sampler.close)
     kubepods = KubepodsInput(flags, host)
     engine: Engine
@@ -186,7 +192,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         version=own_version,
         node=flags.node_name,
     )
-    cluster = None if flags.standalone else _cluster(flags, host, metrics, stack)
+    cluster = None if flags.standalone else _cluster(flags, host, rings, metrics, stack)
     kubelet = cluster.pods if cluster else None
     sources = make_sources(flags, host, kubepods, stack, lambda now_s: node.poll(now_s), kubelet, stop.wake)
     policy = PolicyInput(
@@ -312,12 +318,12 @@ def _tree_lock(host: Host, cgroup_root: str) -> DirectoryLock:
     return DirectoryLock(place if place.is_dir() else host.dir("cpu", ""))
 
 
-def _cluster(flags: Flags, host: Host, metrics: Metrics, stack: ExitStack) -> Cluster:
+def _cluster(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack: ExitStack) -> Cluster:
     from koordlet.kube.errors import AccessError
     from koordlet.wiring.cluster import connect  # 8 MB, and only a member of a cluster pays them
 
     try:
-        return connect(flags, host, metrics, stack)
+        return connect(flags, host, rings, metrics, stack)
     except AccessError as error:
         raise StartError(f"{error}; without a cluster use --mode standalone") from error
 

@@ -23,6 +23,8 @@ from koordlet.kube.objects import METRICS, NODES, SLOS, MetricObject, NodeObject
 from koordlet.model.status import Snapshot
 from koordlet.report.metrics import Metrics
 from koordlet.report.publisher import Publication, Publisher
+from koordlet.store.rings import RingStore
+from koordlet.wiring.nodemetric import NodeMetricReport
 from koordlet.wiring.topology import device_publications, topology_publications
 
 log = structlog.get_logger(__name__)
@@ -37,6 +39,7 @@ def publications(cluster: Cluster) -> tuple[Publication, ...]:
     return (
         *topology_publications(cluster.flags, cluster.host, lambda: node.value, cluster.kubelet.read),
         *device_publications(cluster.flags, cluster.host, lambda: node.value),
+        *((cluster.node_metric.publication,) if cluster.node_metric is not None else ()),
     )
 
 
@@ -52,6 +55,7 @@ class Cluster:
     node: Informer[NodeObject]
     slo: Informer[SloObject]
     metric: Informer[MetricObject] | None
+    node_metric: NodeMetricReport | None
     publisher: Publisher | None = field(default=None)
 
     def pods(self) -> bytes | str:
@@ -63,6 +67,9 @@ class Cluster:
 
     def publish(self, snapshot: Callable[[], Snapshot | None], stack: ExitStack) -> None:
         """Start to write."""
+        if self.node_metric is not None:
+            self.node_metric.start(snapshot)
+            stack.callback(self.node_metric.stop)
         made = publications(self)
         if made:
             self.publisher = Publisher(self.api, snapshot, made, self.metrics.count_publication).start()
@@ -70,8 +77,13 @@ class Cluster:
 
     def errors(self) -> tuple[str, ...]:
         """What is wrong now and is not said by the inputs (node, policy, pods)."""
-        found = (self.metric.error,) if self.metric is not None and self.metric.error else ()
+        found: tuple[str, ...] = (self.metric.error,) if self.metric is not None and self.metric.error else ()
+        found += self.node_metric.errors() if self.node_metric is not None else ()
         return found + (self.publisher.errors() if self.publisher is not None else ())
+
+    def page_cache(self) -> bool:
+        """Whether memory with page cache is to be sampled."""
+        return self.node_metric is not None and self.node_metric.page_cache()
 
     def counts(self) -> dict[str, float]:
         """Figures for /metrics."""
@@ -87,7 +99,7 @@ class Cluster:
         }
 
 
-def connect(flags: Flags, host: Host, metrics: Metrics, stack: ExitStack) -> Cluster:
+def connect(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack: ExitStack) -> Cluster:
     """Start to follow this node's objects. Raises AccessError when there is no way to a cluster; that the API server
     does not answer is no reason not to start."""
     access = find_access(flags.kubeconfig, os.environ)
@@ -97,8 +109,10 @@ def connect(flags: Flags, host: Host, metrics: Metrics, stack: ExitStack) -> Clu
     node: Informer[NodeObject] = Informer(api, NODES, flags.node_name, NodeObject, keep=keep / "node.json")
     slo: Informer[SloObject] = Informer(api, SLOS, flags.node_name, SloObject, keep=keep / "nodeslo.json")
     metric: Informer[MetricObject] | None = None
+    node_metric: NodeMetricReport | None = None
     if flags.enable_node_metric_report:
-        metric = Informer(api, METRICS, flags.node_name, MetricObject)
+        followed = metric = Informer(api, METRICS, flags.node_name, MetricObject)
+        node_metric = NodeMetricReport(flags, host, rings, lambda: followed.value)
     kubelet = Kubelet(
         access,
         lambda: node.value,
@@ -115,6 +129,6 @@ def connect(flags: Flags, host: Host, metrics: Metrics, stack: ExitStack) -> Clu
             informer.start()
             stack.callback(informer.stop)
     deadline_s = time.monotonic() + FIRST_ANSWER_S
-    for followed in (node, slo):
-        followed.wait(max(deadline_s - time.monotonic(), 0.0))
-    return Cluster(flags, host, metrics, api, kubelet, node, slo, metric)
+    for first in (node, slo):
+        first.wait(max(deadline_s - time.monotonic(), 0.0))
+    return Cluster(flags, host, metrics, api, kubelet, node, slo, metric, node_metric)
