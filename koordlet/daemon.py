@@ -47,7 +47,7 @@ from koordlet.sources.followed import follow_node, follow_policy
 from koordlet.store.rings import RingStore
 from koordlet.wiring import podrules, qosloops
 from koordlet.wiring.doors import events_page, http_door, pod_resources_door
-from koordlet.wiring.evict import make_evictor
+from koordlet.wiring.evict import ThroughCluster, make_evictor
 from koordlet.wiring.hardware import HardwareInput, make_resctrl
 from koordlet.wiring.runtime import RuntimeDoors
 from koordlet.wiring.sources import Sources, make_sources
@@ -230,7 +230,8 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             reasons.append(f"audit: {audit.last_error}")
         return tuple(reason for reason in reasons if reason)
 
-    evictor = make_evictor(flags, host, audit, metrics)
+    through = ThroughCluster(cluster.evictions) if cluster else None
+    evictor = make_evictor(flags, host, audit, metrics, through)
     engine = Engine(
         Parts(
             sources=(*sources.all, doors),

@@ -21,8 +21,17 @@ class RateLimit:
         if self._per_s <= 0:
             return 0.0
         with self._lock:
-            now_s = self._clock()
-            self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._per_s)
-            self._at_s = now_s
+            self._fill()
             self._tokens -= 1.0
             return max(0.0, -self._tokens / self._per_s)
+
+    def spare(self) -> float:
+        """How many may be sent now without waiting."""
+        with self._lock:
+            self._fill()
+            return self._tokens
+
+    def _fill(self) -> None:
+        now_s = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._per_s)
+        self._at_s = now_s

@@ -16,6 +16,7 @@ from koordlet.kernel.host import Host
 from koordlet.kube.access import find_access
 from koordlet.kube.client import Api
 from koordlet.kube.errors import ApiError
+from koordlet.kube.evict import Evictions
 from koordlet.kube.informer import Informer
 from koordlet.kube.kubelet import PODS, Kubelet
 from koordlet.kube.limit import RateLimit
@@ -56,6 +57,7 @@ class Cluster:
     slo: Informer[SloObject]
     metric: Informer[MetricObject] | None
     node_metric: NodeMetricReport | None
+    evictions: Evictions
     publisher: Publisher | None = field(default=None)
 
     def pods(self) -> bytes | str:
@@ -92,11 +94,11 @@ class Cluster:
             "nodeslo": self.slo,
             "nodemetric": self.metric,
         }
-        return {
-            f"source_errors_total{{source={name}}}": informer.failures
-            for name, informer in informers.items()
-            if informer is not None
-        }
+        counts: dict[str, float] = {"events_dropped_total": self.evictions.dropped}
+        for name, informer in informers.items():
+            if informer is not None:
+                counts[f"source_errors_total{{source={name}}}"] = informer.failures
+        return counts
 
 
 def connect(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack: ExitStack) -> Cluster:
@@ -131,4 +133,6 @@ def connect(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack:
     deadline_s = time.monotonic() + FIRST_ANSWER_S
     for first in (node, slo):
         first.wait(max(deadline_s - time.monotonic(), 0.0))
-    return Cluster(flags, host, metrics, api, kubelet, node, slo, metric, node_metric)
+    evictions = Evictions(api, flags.node_name)
+    stack.callback(evictions.stop)
+    return Cluster(flags, host, metrics, api, kubelet, node, slo, metric, node_metric, evictions)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from koordlet.act.evict import EvictBy, EvictionApi, Evictor
+from koordlet.act.evict import Answer, EvictBy, EvictionApi, Evictor
 from koordlet.config.flags import Flags
 from koordlet.kernel.host import Host
+from koordlet.kube.evict import Evictions, PodRef
 from koordlet.model.audit import AuditSink
 from koordlet.model.eviction import Evict
 from koordlet.model.pod import Tree
@@ -34,3 +35,23 @@ def make_evictor(
         by=EvictBy.API if flags.only_evict_by_api else EvictBy(flags.evict_by),
         observe=flags.observe,
     )
+
+
+class ThroughCluster:
+    """`EvictionApi` of a member of a cluster."""
+
+    def __init__(self, evictions: Evictions) -> None:
+        self._evictions = evictions
+
+    def ask(self, evict: Evict) -> None:
+        self._evictions.ask(_ref(evict))
+
+    def answers(self) -> list[Answer]:
+        return [Answer(one.uid, one.error, one.gone) for one in self._evictions.answers()]
+
+    def tell(self, evict: Evict, reason: str, message: str) -> None:
+        self._evictions.tell(_ref(evict), reason, message)
+
+
+def _ref(evict: Evict) -> PodRef:
+    return PodRef(evict.namespace, evict.name, evict.target)

@@ -130,7 +130,7 @@ class _Handler(BaseHTTPRequestHandler):
         with self.api.lock:
             self.api.requests.append((shown, found.path, body))
             self.api.headers.append(dict(self.headers))
-            reply = self.api.refuse(shown, found.path)
+        reply = self.api.refuse(shown, found.path)
         if reply is not None:
             return self._send(*reply)
         if shown == "WATCH":

@@ -41,10 +41,10 @@ class Agent:
             own.append(f"-var-lib-kubelet-dir={kubelet_root}")
         self.args = [*own, *args]
 
-    def start(self, wait: bool = True, seconds: int = 3600) -> Agent:
-        """seconds: how long its token is good for."""
+    def start(self, wait: bool = True, seconds: int = 3600, token: str = "") -> Agent:
+        """seconds: how long its token is good for, unless one is given (the API server makes them)."""
         self.folder.mkdir(exist_ok=True)
-        self.rotate(seconds)
+        self.rotate(seconds, token)
         self.began = self._log_size()
         environment = {
             "KUBERNETES_SERVICE_HOST": "127.0.0.1",
@@ -97,6 +97,11 @@ class Agent:
     def pods(self) -> list[str]:
         """namespace/name of the pods it knows."""
         return sorted(f"{pod['namespace']}/{pod['name']}" for pod in self.ask("/v1/top")["pods"])
+
+    def age_s(self) -> float:
+        """Of what it knows about the kubelet's pods; infinite before it knows anything."""
+        found = self.ask("/v1/status")["sources"]["pods"]["age_s"]
+        return float("inf") if found is None else float(found)
 
     def metric(self, name: str, **labels: str) -> float:
         """Sum over the samples with these labels; 0.0 without any."""

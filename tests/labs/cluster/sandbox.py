@@ -9,6 +9,7 @@ lab begins in there, so what is killed and removed at the end is complete. On to
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import itertools
 import os
@@ -17,8 +18,9 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tests.labs.runtime import guard
@@ -193,6 +195,46 @@ class Sandbox:
             made.close()
             raise
         return made
+
+    @contextlib.contextmanager
+    def forward(self, port: int, address: str = "127.0.0.1") -> Iterator[int]:
+        """A port of this machine's loopback that leads to one inside, for a client that makes its own connections."""
+        listener = socket.create_server(("127.0.0.1", 0))
+
+        def accept() -> None:
+            while True:
+                try:
+                    outer = listener.accept()[0]
+                except OSError:
+                    return  # closed: the end
+                try:
+                    inner = self.connect(address, port, 5)
+                    inner.settimeout(None)
+                except OSError:
+                    outer.close()
+                    continue
+                for source, target in ((outer, inner), (inner, outer)):
+                    threading.Thread(target=_pump, args=(source, target), daemon=True).start()
+
+        thread = threading.Thread(target=accept, daemon=True)
+        thread.start()
+        try:
+            yield int(listener.getsockname()[1])
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            listener.close()
+            thread.join()
+
+
+def _pump(source: socket.socket, target: socket.socket) -> None:
+    """Bytes one way until the end; then the other side learns of it."""
+    with contextlib.suppress(OSError):
+        while data := source.recv(65536):
+            target.sendall(data)
+    for one in (source, target):
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+    source.close()
 
 
 def _set_namespace(fd: int) -> None:

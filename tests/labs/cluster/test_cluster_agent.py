@@ -72,10 +72,6 @@ def be_quota(cluster: Cluster) -> str:
     return (guard.CGROUPS / "cpu" / group / "cpu.cfs_quota_us").read_text().strip()
 
 
-def age_s(agent: Agent) -> float:
-    return float(agent.ask("/v1/status")["sources"]["pods"]["age_s"])
-
-
 def group_there(cluster: Cluster, node: Node, made: dict[str, Any]) -> bool:
     path = guard.CGROUPS / node.group(made) if V2 else guard.CGROUPS / "cpu" / node.group(made)
     return path.is_dir()
@@ -168,14 +164,11 @@ def test_a_start_while_the_api_server_is_away_goes_on_with_what_was_known(cluste
     token = cluster.token("koordinator-system", "koordlet")
     cluster.stop_apiserver()
     try:
-        protecting.cluster.sandbox.run(["true"])
-        rotate, protecting.rotate = protecting.rotate, lambda seconds=0, token_=token: rotate(token=token_)  # type: ignore[method-assign, assignment, misc]
-        protecting.start()
-        protecting.rotate = rotate  # type: ignore[method-assign]
+        protecting.start(token=token)
         protecting.until("the remembered policy is in force", lambda: be_quota(cluster) != "-1", 20)
     finally:
         cluster.start_apiserver()
-    protecting.until("the pods are known", lambda: age_s(protecting) < 15, 60)
+    protecting.until("the pods are known", lambda: protecting.age_s() < 15, 60)
 
 
 def test_an_expired_watch_is_listed_anew(cluster: Cluster, protecting: Agent) -> None:
@@ -191,11 +184,11 @@ def test_a_rotated_token_is_taken_up(cluster: Cluster, cluster_node: Node, agent
     """The old one runs out while we watch; what is refused is asked again with the new one at once."""
     agent.stop()
     agent.start(seconds=15)
-    agent.until("pods are known", lambda: age_s(agent) < 15, 30)
+    agent.until("pods are known", lambda: agent.age_s() < 15, 30)
     agent.rotate()
     end = time.monotonic() + 45  # 15 s, and 10 s for which servers remember, and the kubelet's interval
     while time.monotonic() < end:
-        assert age_s(agent) < 25, agent.text()[-3000:]
+        assert agent.age_s() < 25, agent.text()[-3000:]
         time.sleep(1)
     set_slo(cluster, enable=True)
     agent.until("an edit is followed", lambda: be_quota(cluster) != "-1", 30)
@@ -220,10 +213,10 @@ def test_a_node_that_is_deleted_and_made_anew(cluster: Cluster, protecting: Agen
 def test_a_kubelet_with_a_new_certificate(cluster: Cluster, cluster_node: Node, agent: Agent) -> None:
     names = f"IP:{cluster_node.address},IP:127.0.0.1,DNS:{NAME}"
     cluster_node.stop_kubelet()
-    agent.until("the pods grow old", lambda: age_s(agent) > 12, 60)
+    agent.until("the pods grow old", lambda: agent.age_s() > 12, 60)
     cluster_node.serving = cluster.authority.issue("kubelet-new", f"/CN={NAME}", names)
     cluster_node.start_kubelet()
-    agent.until("they are fresh again", lambda: age_s(agent) < 5, 60)
+    agent.until("they are fresh again", lambda: agent.age_s() < 5, 60)
 
 
 def test_a_kubelet_that_is_not_verified_is_not_believed(
@@ -236,7 +229,7 @@ def test_a_kubelet_that_is_not_verified_is_not_believed(
     wary.folder = agent.folder
     wary.start()
     wary.until("it says how to go on", lambda: "--kubelet-insecure-skip-verify" in wary.text(), 30)
-    assert wary.ask("/v1/status")["sources"]["pods"]["age_s"] is None
+    assert wary.age_s() == float("inf")
     wary.stop()
     careless = Agent(
         cluster,
@@ -246,6 +239,6 @@ def test_a_kubelet_that_is_not_verified_is_not_believed(
         kubelet_root=cluster_node.root,
     )
     careless.start()
-    careless.until("pods are known", lambda: careless.ask("/v1/status")["sources"]["pods"]["age_s"] is not None, 30)
+    careless.until("pods are known", lambda: careless.age_s() < 15, 30)
     careless.stop()
     agent.start()
