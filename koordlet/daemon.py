@@ -23,6 +23,7 @@ import structlog
 from koordlet.act.executor import Executor
 from koordlet.act.journal import Journal, JournalError, read_boot_id
 from koordlet.act.lock import DirectoryLock, Lock, LockedError
+from koordlet.act.reclaim import Reclaimer
 from koordlet.act.undo import undo
 from koordlet.config.flags import Flags
 from koordlet.decide.strategies import STRATEGIES
@@ -250,7 +251,9 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
                 evictor,
                 make_resctrl(flags, host, audit, _timed(metrics, "resctrl-schema")),
                 *podrules.make_appliers(flags, host),
+                Reclaimer(host, audit, observe=flags.observe),
             ),
+            blocks=qosloops.blocks(host),
             evictions=evictor.book,
             hardware=HardwareInput(host).poll,
             intervals_s={

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import structlog
 
 from koordlet.doors.admission import OWNER, Admitted, Inbox
+from koordlet.model.blkio import BlockDevices
 from koordlet.model.effect import Applier, Effect, EffectReport
 from koordlet.model.eviction import Eviction
 from koordlet.model.hardware import Hardware
@@ -30,6 +31,7 @@ from koordlet.sources.merge import merge_pods
 
 log = structlog.get_logger(__name__)
 
+NO_BLOCKS = BlockDevices()
 NOTE_EVERY_S = 60.0
 SOURCES_EVERY_S = 10.0
 """The sentinel's descriptors may have gone stale: a cgroup was made anew under the same path."""
@@ -104,6 +106,7 @@ class Parts:
     hardware: Callable[[PodSet, float], Hardware] = lambda pods, now_s: Hardware()
     inbox: Inbox | None = None
     on_pods: tuple[str, ...] = ("podrules",)
+    blocks: Callable[[PodSet, Policy, float], BlockDevices] = lambda pods, policy, now_s: NO_BLOCKS
     intervals_s: dict[str, float] = field(default_factory=dict)
     interval_s: float = 1.0
     observe: bool = False
@@ -284,6 +287,7 @@ class Engine:
             workloads=LazyWorkloads(parts.sense.workloads, parts.sense.find),
             evictions=parts.evictions(),
             hardware=parts.hardware(pods, now_s),
+            blocks=parts.blocks(pods, policy, now_s),
             wall_s=parts.wall(),
         )
         return self._view

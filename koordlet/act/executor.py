@@ -208,7 +208,7 @@ class Executor:
         """Look at one file; a job if it must be written. force: even if it reads as wanted."""
         (_, knob), value, version = key, slot.decision.value, self._host.version
         try:
-            target = ensure_target(slot.decision.target)
+            target = ensure_target(slot.decision.target, knob)
             data = b"" if slot.releasing or isinstance(value, Restore) else encode(version, knob, value)
         except ValueError as error:  # only another wish can help
             if slot.releasing:

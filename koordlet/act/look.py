@@ -10,7 +10,8 @@ from typing import Final
 
 from koordlet.kernel.errors import KernelFileError, is_gone
 from koordlet.kernel.host import CgroupVersion, Host
-from koordlet.kernel.knobs import KNOBS, Unit, encode, knob_path, parse, same
+from koordlet.kernel.knobitems import select
+from koordlet.kernel.knobs import KNOBS, Base, Item, Unit, encode, knob_path, parse, same
 from koordlet.model.knob import Knob, KnobValue
 
 CONTENT_MAX: Final = 65_536
@@ -24,7 +25,8 @@ class Missing(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """inode: kernfs never reuses one within a boot, so it tells a re-created cgroup from the old one."""
+    """inode: kernfs never reuses one within a boot, so it tells a re-created cgroup from the old one; 0 outside the
+    cgroups, where the path is the identity. raw: of a file of many items this knob's part."""
 
     path: Path
     inode: int
@@ -37,18 +39,26 @@ class Look:
 
 def look(host: Host, target: str, knob: Knob) -> Look | Missing:
     """Raises OSError for anything but a missing file or cgroup."""
-    path = knob_path(host, target, knob)
+    path, row = knob_path(host, target, knob), KNOBS[knob]
     if path is None:
         return Missing.UNSUPPORTED
+    in_cgroup = row.base is Base.CGROUP
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            return Look(path, os.fstat(fd).st_ino, os.read(fd, CONTENT_MAX))
+            inode = os.fstat(fd).st_ino if in_cgroup else 0
+            raw = os.read(fd, CONTENT_MAX)
+            while row.item is not Item.NONE and len(raw) < CONTENT_MAX and (more := os.read(fd, CONTENT_MAX)):
+                raw += more  # the kernel hands such a file over by the page
         finally:
             os.close(fd)
+        part = select(host.version, knob, target, raw)
+        return Missing.UNSUPPORTED if part is None else Look(path, inode, part)
     except OSError as error:
         if not is_gone(error):
             raise
+    if not in_cgroup:
+        return Missing.UNSUPPORTED
     if path.parent.is_dir() or not host.dir(KNOBS[knob].subsystem, "").is_dir():
         return Missing.UNSUPPORTED
     return Missing.GONE

@@ -18,6 +18,9 @@ PRECEDENCE: Final[tuple[str, ...]] = (
     "pinning",
     "suppress",
     "identity",
+    "memory_qos",
+    "blkio",
+    "system",
 )
 """Earlier wins. Owners that are not listed come last, by name."""
 

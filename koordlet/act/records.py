@@ -21,6 +21,9 @@ REASONS: Final = {
     "suppress": ("AdjustBEByNodeCPUUsage", "suppressBECPU", "node"),
     "identity": ("GroupIdentity", "GroupIdentity", "group"),
     "burst": ("CFSQuotaBurst", "CFSQuotaBurst", "group"),
+    "memory_qos": ("cgroup reconcile", "cgroup reconcile", "group"),
+    "blkio": ("UpdateBlkIO", "UpdateBlkIO", "group"),
+    "system": ("systemConfig reconcile", "systemConfig reconcile", "node"),
     "podrules": ("runtime-hooks", "runtime-hooks", "group"),
 }
 

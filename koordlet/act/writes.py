@@ -19,6 +19,7 @@ from koordlet.act.order import Change, Key, Step, plan
 from koordlet.act.unpin import everything
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.kernel.knobitems import address, select
 from koordlet.kernel.knobs import encode
 
 Writer = Callable[[Path, bytes], None]
@@ -110,9 +111,9 @@ def _record(host: Host, journal: Journal, jobs: Mapping[Key, Job], writes: list[
 def _write(version: CgroupVersion, write: _Write, writer: Writer) -> None:
     job = write.job
     try:
-        writer(job.look.path, write.data)
+        writer(job.look.path, address(version, job.knob, job.target, write.data))
         if write.final:
-            job.after = job.look.path.read_bytes()
+            job.after = select(version, job.knob, job.target, job.look.path.read_bytes()) or b""
     except OSError as error:
         # A refused stopover is no failure yet: the last write may still be possible, and it decides.
         job.gone = is_gone(error)

@@ -13,6 +13,7 @@ from koordlet.config.documents import read_document
 from koordlet.config.schema import Anything, At, Record
 from koordlet.config.slo_burst import typed_burst
 from koordlet.config.slo_network import network
+from koordlet.config.slo_qosloops import blkio_classes, memory_classes, system_strategy
 from koordlet.model.pod import HostApp
 from koordlet.model.qos import Qos
 from koordlet.model.slo import CpuEvictPolicy, CpuPolicy, CpuQos, NodeSlo, ResctrlQos, SuppressPolicy, Threshold
@@ -110,6 +111,9 @@ def _typed(effective: dict[str, Any], host_app_dir: HostAppDir, at: At) -> NodeS
         lsr_resctrl=_resctrl_qos(classes["lsrClass"]),
         ls_resctrl=_resctrl_qos(classes["lsClass"]),
         be_resctrl=_resctrl_qos(classes["beClass"]),
+        memory=memory_classes(classes),
+        blkio=blkio_classes(classes),
+        system=system_strategy(effective["systemStrategy"], at.below("systemStrategy")),
         host_apps=_host_apps(effective["hostApplications"], host_app_dir, at.below("hostApplications")),
     )
 

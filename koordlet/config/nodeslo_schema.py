@@ -62,7 +62,7 @@ _CPU_QOS: Final = Record({"enable": Bool(), "groupIdentity": Int(-1, 2), "schedI
 _RESCTRL_QOS: Final = Record(
     {"enable": Bool(), "catRangeStartPercent": PERCENT, "catRangeEndPercent": PERCENT, "mbaPercent": PERCENT}
 )
-_MEMORY_QOS: Final = Record(
+MEMORY_QOS: Final = Record(
     {
         "enable": Bool(),
         "minLimitPercent": PERCENT,
@@ -80,39 +80,34 @@ _MEMORY_QOS: Final = Record(
         "pageCacheReclaimSync": Bool(),
     }
 )
-_BLKIO_QOS: Final = Record(
+BLOCK: Final = Record(
     {
-        "enable": Bool(),
-        "blocks": ListOf(
-            Record(
-                {
-                    "name": Text(),
-                    "type": Text(("device", "volumegroup", "podvolume")),
-                    "ioCfg": Record(
-                        {
-                            "readIOPS": _AT_LEAST_0,
-                            "writeIOPS": _AT_LEAST_0,
-                            "readBPS": _AT_LEAST_0,
-                            "writeBPS": _AT_LEAST_0,
-                            "ioWeightPercent": Int(1, 100),
-                            "readLatency": _AT_LEAST_0,
-                            "writeLatency": _AT_LEAST_0,
-                            "readLatencyPercent": PERCENT,
-                            "writeLatencyPercent": PERCENT,
-                            "enableUserModel": Bool(),
-                            "modelReadBPS": _AT_LEAST_1,
-                            "modelWriteBPS": _AT_LEAST_1,
-                            "modelReadSeqIOPS": _AT_LEAST_1,
-                            "modelWriteSeqIOPS": _AT_LEAST_1,
-                            "modelReadRandIOPS": _AT_LEAST_1,
-                            "modelWriteRandIOPS": _AT_LEAST_1,
-                        }
-                    ),
-                }
-            )
+        "name": Text(required=True),
+        "type": Text(("device", "volumegroup", "podvolume")),
+        "ioCfg": Record(
+            {
+                "readIOPS": _AT_LEAST_0,
+                "writeIOPS": _AT_LEAST_0,
+                "readBPS": _AT_LEAST_0,
+                "writeBPS": _AT_LEAST_0,
+                "ioWeightPercent": Int(1, 100),
+                "readLatency": _AT_LEAST_0,
+                "writeLatency": _AT_LEAST_0,
+                "readLatencyPercent": PERCENT,
+                "writeLatencyPercent": PERCENT,
+                "enableUserModel": Bool(),
+                "modelReadBPS": _AT_LEAST_1,
+                "modelWriteBPS": _AT_LEAST_1,
+                "modelReadSeqIOPS": _AT_LEAST_1,
+                "modelWriteSeqIOPS": _AT_LEAST_1,
+                "modelReadRandIOPS": _AT_LEAST_1,
+                "modelWriteRandIOPS": _AT_LEAST_1,
+            }
         ),
-    }
+    },
+    required=("name",),
 )
+_BLKIO_QOS: Final = Record({"enable": Bool(), "blocks": ListOf(BLOCK)})
 
 
 class _Bandwidth:
@@ -134,7 +129,7 @@ _NETWORK_QOS: Final = Record(
 _CLASS: Final = Record(
     {
         "cpuQOS": _CPU_QOS,
-        "memoryQOS": _MEMORY_QOS,
+        "memoryQOS": MEMORY_QOS,
         "blkioQOS": _BLKIO_QOS,
         "resctrlQOS": _RESCTRL_QOS,
         "networkQOS": _NETWORK_QOS,

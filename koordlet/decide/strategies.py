@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol, TypeVar
 
-from koordlet.decide import burst, cpu_evict, identity, memory_evict, resctrl, suppress
+from koordlet.decide import blkio, burst, cpu_evict, identity, memory_evict, memory_qos, resctrl, suppress, system
 from koordlet.decide.pinning import isolate
 from koordlet.decide.podrules import reconcile
 from koordlet.model.view import NodeView, Outcome, Policy
@@ -40,4 +40,7 @@ STRATEGIES: Final[tuple[Strategy[Any], ...]] = (
     memory_evict.MEMORY_EVICT,
     burst.BURST,
     resctrl.RESCTRL,
+    memory_qos.MEMORY_QOS,
+    blkio.BLKIO,
+    system.SYSTEM_CONFIG,
 )

@@ -1,7 +1,8 @@
-"""Every cgroup file that may be written, as one table: names on v1 and v2, units, ranges, rules, conversions.
+"""Every kernel file that may be written, as one table: names on v1 and v2, units, ranges, rules, conversions.
 
 Reading a knob for drift, encoding a wanted value, comparing the two and probing for support all use the same
-row. Sources: Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst, spec/collect 1.4-1.5, spec/qos 14 and 18.1.
+row. Files that hold one line or word per item are taken apart in kernel/knobitems.py. Sources:
+Documentation/admin-guide/cgroup-v1 and cgroup-v2.rst, spec/collect 1.4-1.5, spec/qos 14 and 18.1.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 from koordlet.kernel.errors import KernelFileError, is_gone, is_unsupported
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.model.cpuset import CpuSet
-from koordlet.model.knob import Knob, KnobValue
+from koordlet.model.knob import SYSTEM, Knob, KnobValue
 from koordlet.model.units import (
     QUOTA_MIN_US,
     SHARES_MAX,
@@ -55,6 +56,26 @@ class Unit(Enum):
     CPUS = auto()
     FREEZER = auto()  # v1: FROZEN / THAWED
     PARTITION = auto()  # member / root / isolated, with "invalid (why)" behind where it is not in force
+    RATE = auto()  # -1 is "max" on v2 and 0 on v1
+    IO_WEIGHT = auto()  # percent; v2: 100..10000
+    BFQ_WEIGHT = auto()  # percent; 10..1000
+    FIELDS = auto()  # key=value ...
+
+
+class Base(Enum):
+    """Where a knob's file is looked for."""
+
+    CGROUP = auto()
+    PROC_SYS = auto()
+    SYS = auto()
+
+
+class Item(Enum):
+    """What one knob means in a file that holds many; the last part of its target names it."""
+
+    NONE = auto()
+    DEVICE = auto()  # the line that begins with major:minor
+    FEATURE = auto()  # NAME or NO_NAME among words
 
 
 class Hierarchy(Enum):
@@ -72,6 +93,9 @@ class KnobRow:
     low/high: legal model values, besides UNLIMITED where the unit has one.
     v2_effective: file with the value in force. needs: what a kernel must have, for the operator.
     restore: what to mind when the recorded original is written back.
+    base, paths: of a file that is in no cgroup, candidates below its base; the first that exists counts.
+    item: see there. v2_field: the key of a device's line. unset: what a device without a line counts as, per version.
+    root: of the root cgroup only, otherwise never.
     """
 
     subsystem: str
@@ -84,6 +108,34 @@ class KnobRow:
     v2_effective: str = ""
     needs: str = ""
     restore: str = "recorded bytes"
+    base: Base = Base.CGROUP
+    paths: tuple[str, ...] = ()
+    item: Item = Item.NONE
+    v2_field: str = ""
+    unset: tuple[str, str] = ("", "")
+    root: bool = False
+
+
+def _anolis(name: str, low: int, high: int, unit: Unit = Unit.INTEGER, *, v1: bool = True) -> KnobRow:
+    return KnobRow("memory", name if v1 else "", name, unit, low, high, needs="an Anolis kernel")
+
+
+def _rate(v1_file: str, field: str) -> KnobRow:
+    return KnobRow(
+        "blkio", v1_file, "io.max", Unit.RATE, 1, item=Item.DEVICE, v2_field=field, unset=("0", "max"),
+        needs="CONFIG_BLK_DEV_THROTTLING and the block I/O controller enabled for this cgroup",
+    )  # fmt: skip
+
+
+def _of_root(v1_file: str, v2_file: str, unset: str) -> KnobRow:
+    return KnobRow(
+        "blkio", v1_file, v2_file, Unit.FIELDS, item=Item.DEVICE, unset=(unset, unset), root=True,
+        needs="CONFIG_BLK_CGROUP_IOCOST (on v1 an Anolis kernel)",
+    )  # fmt: skip
+
+
+def _system(base: Base, *paths: str, low: int = 0, high: int = 1, needs: str = "", item: Item = Item.NONE) -> KnobRow:
+    return KnobRow("", "", "", Unit.INTEGER, low, high, base=base, paths=paths, needs=needs, item=item)
 
 
 KNOBS: Final[dict[Knob, KnobRow]] = {
@@ -145,18 +197,66 @@ KNOBS: Final[dict[Knob, KnobRow]] = {
         "freezer", "freezer.state", "cgroup.freeze", Unit.FREEZER, 0, 1,
         needs="cgroup v2 and kernel >= 5.2, or the v1 freezer controller", restore="thaw, whatever was recorded",
     ),
+    Knob.MEMORY_WMARK_RATIO: _anolis("memory.wmark_ratio", 0, 100),
+    Knob.MEMORY_WMARK_SCALE: _anolis("memory.wmark_scale_factor", 1, 1000),
+    Knob.MEMORY_WMARK_MIN_ADJ: _anolis("memory.wmark_min_adj", -25, 50),
+    Knob.MEMORY_PRIORITY: _anolis("memory.priority", 0, 12),
+    Knob.MEMORY_USE_PRIORITY_OOM: _anolis("memory.use_priority_oom", 0, 1),
+    Knob.PAGECACHE_ENABLE: _anolis("memory.pagecache_limit.enable", 0, 1, v1=False),
+    Knob.PAGECACHE_SIZE: _anolis("memory.pagecache_limit.size", 0, INT64_MAX, Unit.BYTES, v1=False),
+    Knob.PAGECACHE_SYNC: _anolis("memory.pagecache_limit.sync", 0, 1, v1=False),
+    Knob.IO_READ_BPS: _rate("blkio.throttle.read_bps_device", "rbps"),
+    Knob.IO_WRITE_BPS: _rate("blkio.throttle.write_bps_device", "wbps"),
+    Knob.IO_READ_IOPS: _rate("blkio.throttle.read_iops_device", "riops"),
+    Knob.IO_WRITE_IOPS: _rate("blkio.throttle.write_iops_device", "wiops"),
+    Knob.IO_WEIGHT: KnobRow(
+        "blkio", "blkio.cost.weight", "io.weight", Unit.IO_WEIGHT, 1, 100, item=Item.DEVICE, unset=("100", "default"),
+        needs="CONFIG_BLK_CGROUP_IOCOST (on v1 an Anolis kernel)",
+    ),
+    Knob.IO_BFQ_WEIGHT: KnobRow(
+        "blkio", "blkio.bfq.weight_device", "io.bfq.weight", Unit.BFQ_WEIGHT, 1, 100, item=Item.DEVICE,
+        unset=("default", "default"), needs="the bfq I/O scheduler",
+    ),
+    Knob.IO_COST_QOS: _of_root("blkio.cost.qos", "io.cost.qos", "enable=0"),
+    Knob.IO_COST_MODEL: _of_root("blkio.cost.model", "io.cost.model", "ctrl=auto"),
+    Knob.VM_MIN_FREE_KBYTES: _system(Base.PROC_SYS, "vm/min_free_kbytes", low=10_240, high=10_485_760),
+    Knob.VM_WATERMARK_SCALE: _system(Base.PROC_SYS, "vm/watermark_scale_factor", low=10, high=400),
+    Knob.MEMCG_REAP: _system(Base.SYS, "kernel/mm/memcg_reaper/reap_background", needs="an Anolis kernel"),
+    Knob.SCHED_GROUP_IDENTITY: _system(
+        Base.PROC_SYS, "kernel/sched_group_identity_enabled", needs="an Anolis kernel"
+    ),
+    Knob.SCHED_IDLE_SAVER: _system(
+        Base.PROC_SYS, "kernel/sched_idle_saver_wmark", high=INT64_MAX, needs="an Anolis kernel"
+    ),
+    Knob.PAGECACHE_LIMIT: _system(Base.SYS, "kernel/mm/pagecache_limit/enabled", needs="an Anolis kernel"),
+    Knob.SCHED_FEATURE: _system(
+        # F-22: moved in 5.13
+        Base.SYS, "kernel/debug/sched/features", "kernel/debug/sched_features", item=Item.FEATURE,
+        needs="debugfs mounted and CONFIG_SCHED_DEBUG",
+    ),
 }  # fmt: skip
 """All of `Knob`. Only knobs in this table can be written."""
 
 
-def ensure_target(target: str) -> str:
+def ensure_target(target: str, knob: Knob | None = None) -> str:
     """The cgroup path in its plain form, without outer slashes.
 
     Raises ValueError where it would name the hierarchy's root or something outside: a write there hits the
-    whole machine.
+    whole machine. knob: with an item, the last part is held against it, too, and what is above is the cgroup.
     """
     parts = [part for part in target.split("/") if part]
-    if not parts or "." in parts or ".." in parts or "\0" in target:
+    row = KNOBS[knob] if knob is not None else None
+    depth = 1
+    if row is not None and row.item is not Item.NONE:
+        if not parts or not _ITEMS[row.item].fullmatch(parts[-1]):
+            raise ValueError(f"{knob}: {target!r} does not end in {_ITEM_WORDS[row.item]}; not written")
+        depth = 1 if row.root else 2
+    if row is not None and (row.base is not Base.CGROUP or row.root):
+        above = parts[:-1] if row.item is not Item.NONE else parts
+        if above != ([] if row.root else [SYSTEM]):
+            raise ValueError(f"{knob}: {target!r} is no target of it; not written")
+        return "/".join(parts)
+    if len(parts) < depth or "." in parts or ".." in parts or "\0" in target:
         raise ValueError(f"cgroup {target!r} is the root cgroup or no plain path below it; not written")
     return "/".join(parts)
 
@@ -164,9 +264,14 @@ def ensure_target(target: str) -> str:
 def knob_path(host: Host, target: str, knob: Knob, *, effective: bool = False) -> Path | None:
     """The knob's file in this version's naming, which may be absent on disk; None: the version has no such file."""
     row = KNOBS[knob]
+    if row.base is not Base.CGROUP:
+        top = host.proc_root / "sys" if row.base is Base.PROC_SYS else host.sys_root
+        paths = [top / path for path in row.paths]
+        return next((path for path in paths if path.is_file()), paths[0])
     v2_file = (effective and row.v2_effective) or row.v2_file
     name = row.v1_file if host.version is CgroupVersion.V1 else v2_file
-    return host.dir(row.subsystem, target) / name if name else None
+    cgroup = target.rpartition("/")[0] if row.item is Item.DEVICE else target
+    return host.dir(row.subsystem, cgroup) / name if name else None
 
 
 def read_text(host: Host, target: str, knob: Knob, *, effective: bool = False) -> str | None:
@@ -231,6 +336,14 @@ def parse(version: CgroupVersion, knob: Knob, text: str) -> KnobValue:
             return UNLIMITED if value >= V1_UNLIMITED_BYTES else value
         case Unit.BYTES:
             return min(_bytes(name, text), INT64_MAX)
+        case Unit.RATE:
+            return UNLIMITED if text in ("max", "0") else _integer(name, text)
+        case Unit.IO_WEIGHT if version is CgroupVersion.V2:
+            return _integer(name, text) // 100
+        case Unit.BFQ_WEIGHT:
+            return _integer(name, text) // 10
+        case Unit.FIELDS:
+            return " ".join(text.split())
         case _:
             return _integer(name, text)
 
@@ -246,7 +359,11 @@ def encode(version: CgroupVersion, knob: Knob, value: KnobValue) -> bytes:
         if not isinstance(value, CpuSet) or not value:
             raise KnobValueError(knob, value, "a CPU set with at least one member")
         return str(value).encode()
-    unlimited = row.unit in (Unit.QUOTA, Unit.BYTES_LIMIT)
+    if row.unit is Unit.FIELDS:
+        if not isinstance(value, str) or not _FIELDS.fullmatch(value):
+            raise KnobValueError(knob, value, "a text of key=value fields")
+        return value.encode()
+    unlimited = row.unit in (Unit.QUOTA, Unit.BYTES_LIMIT, Unit.RATE)
     legal = f"{'-1 or ' if unlimited else ''}an integer in {row.low}..{row.high}"
     if not isinstance(value, int) or not (row.low <= value <= row.high or (unlimited and value == UNLIMITED)):
         raise KnobValueError(knob, value, legal)
@@ -254,6 +371,10 @@ def encode(version: CgroupVersion, knob: Knob, value: KnobValue) -> bytes:
         return b"FROZEN" if value else b"THAWED"
     if row.unit is Unit.PARTITION:
         return _PARTITIONS[value].encode()
+    if row.unit is Unit.RATE and value == UNLIMITED:
+        return row.unset[version is CgroupVersion.V2].encode()
+    if row.unit is Unit.BFQ_WEIGHT or (row.unit is Unit.IO_WEIGHT and version is CgroupVersion.V2):
+        return b"%d" % (value * (10 if row.unit is Unit.BFQ_WEIGHT else 100))
     if version is CgroupVersion.V2:
         if row.unit is Unit.SHARES:
             return b"%d" % shares_to_weight(value)
@@ -271,6 +392,10 @@ def same(version: CgroupVersion, knob: Knob, value: KnobValue, text: str) -> boo
     row, text = KNOBS[knob], text.strip()
     if row.unit is Unit.SHARES and version is CgroupVersion.V2 and isinstance(value, int):
         return text == str(shares_to_weight(value))
+    if row.unit in (Unit.IO_WEIGHT, Unit.BFQ_WEIGHT):
+        return text.encode() == encode(version, knob, value)
+    if row.unit is Unit.FIELDS and isinstance(value, str):
+        return _numbered(value).items() <= _numbered(text).items()  # the kernel adds what was not said
     try:
         found = parse(version, knob, text)
     except KernelFileError:
@@ -306,6 +431,16 @@ def _cpu_max(name: str, text: str) -> tuple[str, str]:
     return fields[0], fields[1]
 
 
+def _numbered(text: str) -> dict[str, str | float]:
+    """Fields by key; numbers as such, since the kernel prints 95 as 95.00."""
+    fields = (field.partition("=") for field in text.split())
+    return {key: float(value) if _DECIMAL.fullmatch(value) else value for key, _, value in fields}
+
+
+_DECIMAL: Final = re.compile(r"[0-9]{1,20}(\.[0-9]{1,6})?")
+_FIELDS: Final = re.compile(r"[a-z]+=[a-z0-9.]+( [a-z]+=[a-z0-9.]+)*")
+_ITEMS: Final = {Item.DEVICE: re.compile(r"[0-9]{1,8}:[0-9]{1,8}"), Item.FEATURE: re.compile(r"(?!NO_)[A-Z][A-Z0-9_]*")}
+_ITEM_WORDS: Final = {Item.DEVICE: "major:minor of a block device", Item.FEATURE: "a scheduler feature"}
 _NUMBER: Final = re.compile(r"-?[0-9]{1,20}")
 _PARTITIONS: Final = ("member", "root", "isolated")
 _FREEZER: Final = {"THAWED": 0, "FREEZING": 1, "FROZEN": 1}

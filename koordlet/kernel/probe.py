@@ -16,9 +16,9 @@ from typing import Final
 from koordlet.kernel import coresched
 from koordlet.kernel.errors import KernelFileError, is_gone
 from koordlet.kernel.host import CgroupVersion, Host
-from koordlet.kernel.knobs import KNOBS
+from koordlet.kernel.knobs import KNOBS, Base, knob_path
 from koordlet.kernel.psi import cgroup_psi_path, node_psi_path, parse_psi
-from koordlet.model.knob import Knob
+from koordlet.model.knob import SYSTEM, Knob
 from koordlet.model.support import Capability, Level, Support
 
 _CHILDREN: Final = 8
@@ -40,6 +40,7 @@ def probe(host: Host, be_dir: str | None) -> Support:
         _cpu_usage(places),
         _cpu_throttle(places),
         _memory_stat(places),
+        _memory_reclaim(places),
         _psi_node(host),
         _psi_cgroup(places),
         _psi_trigger(host),
@@ -74,8 +75,10 @@ class _Places:
             return [self.be_dir]
         return [target for base in bases for target in islice(_directories(base), _CHILDREN)]
 
-    def find(self, subsystem: str, name: str) -> Path | None:
-        files = (self.host.dir(subsystem, target) / name for target in self.targets(subsystem))
+    def find(self, subsystem: str, name: str, *, root: bool = False) -> Path | None:
+        """root: in the root cgroup only."""
+        targets = iter(("",)) if root else self.targets(subsystem)
+        files = (self.host.dir(subsystem, target) / name for target in targets)
         return next((path for path in files if path.is_file()), None)
 
     def where(self, subsystem: str) -> str:
@@ -86,9 +89,11 @@ class _Places:
 
 def _knob(places: _Places, knob: Knob) -> Capability:
     row = KNOBS[knob]
+    if row.base is not Base.CGROUP:
+        return _system_knob(places.host, knob)
     name = row.v1_file if places.host.version is CgroupVersion.V1 else row.v2_file
-    found = places.find(row.subsystem, name)
-    if found is None or not name:
+    found = places.find(row.subsystem, name, root=row.root) if name else None
+    if found is None:
         reason = f"{name}: file absent in {places.where(row.subsystem)}"
         if not name:
             reason = f"cgroup {places.host.version} has no such file"
@@ -96,6 +101,14 @@ def _knob(places: _Places, knob: Knob) -> Capability:
         return Capability(knob, Level.UNSUPPORTED, reason, _controller_advice(places.host, row.subsystem))
     advice = "" if os.access(found, os.W_OK) else "this process may not write it: run as root with cgroups mounted rw"
     return Capability(knob, Level.NATIVE, f"{found}", advice)
+
+
+def _system_knob(host: Host, knob: Knob) -> Capability:
+    path, needs = knob_path(host, SYSTEM, knob), KNOBS[knob].needs
+    if path is None or not path.is_file():
+        return Capability(knob, Level.UNSUPPORTED, f"{path}: file absent" + (f", needs {needs}" if needs else ""))
+    advice = "" if os.access(path, os.W_OK) else "this process may not write it: run as root with it mounted rw"
+    return Capability(knob, Level.NATIVE, str(path), advice)
 
 
 def _cpu_usage(places: _Places) -> Capability:
@@ -122,6 +135,14 @@ def _memory_stat(places: _Places) -> Capability:
         return Capability("memory.stat", Level.NATIVE, str(found))
     reason = f"memory.stat: file absent in {places.where('memory')}"
     return Capability("memory.stat", Level.UNSUPPORTED, reason, _controller_advice(places.host, "memory"))
+
+
+def _memory_reclaim(places: _Places) -> Capability:
+    found = places.find("memory", "memory.reclaim") if places.host.version is CgroupVersion.V2 else None
+    if found is not None:
+        return Capability("memory.reclaim", Level.NATIVE, str(found))
+    reason = f"memory.reclaim: file absent in {places.where('memory')}, needs cgroup v2 and kernel >= 5.19"
+    return Capability("memory.reclaim", Level.UNSUPPORTED, reason)
 
 
 def _psi_node(host: Host) -> Capability:

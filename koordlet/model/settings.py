@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
+from koordlet.model.blkio import Block
 from koordlet.model.burst import BurstSettings
 from koordlet.model.cpuset import CpuSet
+from koordlet.model.memory_qos import MemorySettings
 from koordlet.model.resctrl import PodResctrl
 from koordlet.model.resources import Resources
 
@@ -104,6 +106,8 @@ class PodSettings:
     sub_priority: int | None = None
     cpu_burst: BurstSettings | None = None
     resctrl: PodResctrl | None = None
+    memory_qos: MemorySettings | None = None
+    blkio: tuple[Block, ...] | None = None
 
     def fault(self, key: str) -> str:
         """What is wrong with an annotation, "" when nothing is."""

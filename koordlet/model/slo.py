@@ -8,8 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from koordlet.model.blkio import BlkioClasses
 from koordlet.model.burst import CpuBurst
+from koordlet.model.memory_qos import MemoryClasses
 from koordlet.model.pod import HostApp
+from koordlet.model.system import SystemStrategy
 
 
 class SuppressPolicy(StrEnum):
@@ -115,4 +118,7 @@ class NodeSlo:
     lsr_resctrl: ResctrlQos = field(default_factory=ResctrlQos)
     ls_resctrl: ResctrlQos = field(default_factory=ResctrlQos)
     be_resctrl: ResctrlQos = field(default_factory=ResctrlQos)
+    memory: MemoryClasses = field(default_factory=MemoryClasses)
+    blkio: BlkioClasses = field(default_factory=BlkioClasses)
+    system: SystemStrategy = field(default_factory=SystemStrategy)
     host_apps: tuple[HostApp, ...] = ()

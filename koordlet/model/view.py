@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
+from koordlet.model.blkio import BlockDevices
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.effect import Effect
 from koordlet.model.eviction import Eviction
@@ -66,7 +67,7 @@ class WorkloadUsage:
     """Latest figures of a pod, a container (container name set) or a host application (pod None).
 
     cpu_mcpu over the last interval; memory_bytes without page cache; memory_raw_bytes as the kernel counts it;
-    throttled: share of periods throttled 0..1, None where no quota is set.
+    throttled: share of periods throttled 0..1, None where no quota is set. file_bytes: page cache.
     """
 
     name: str
@@ -77,6 +78,7 @@ class WorkloadUsage:
     memory_bytes: Reading | None = None
     memory_raw_bytes: Reading | None = None
     throttled: Reading | None = None
+    file_bytes: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,8 @@ class BeRoot:
 class NodeView:
     """interval_s: the collect interval, the unit in which ages are judged. workloads: by cgroup path, every pod,
     container and host application of this pass; made on first use, so look only when the totals give reason to.
-    evictions: by pod uid, what became of the evictions asked for. wall_s: wall clock, for the age of pods."""
+    evictions: by pod uid, what became of the evictions asked for. blocks: disks that policy and
+    pods name. wall_s: wall clock, for the age of pods."""
 
     now_s: float
     interval_s: float = 1.0
@@ -152,6 +155,7 @@ class NodeView:
     hardware: Hardware = field(default_factory=Hardware)
     workloads: Mapping[str, WorkloadUsage] = field(default_factory=dict)
     evictions: Mapping[str, Eviction] = field(default_factory=dict)
+    blocks: BlockDevices = field(default_factory=BlockDevices)
     wall_s: float = 0.0
 
 

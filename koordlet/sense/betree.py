@@ -20,7 +20,7 @@ from koordlet.kernel.errors import KernelFileError
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobs import knob_path, parse
 from koordlet.model.cpuset import CpuSet
-from koordlet.model.knob import Knob
+from koordlet.model.knob import Knob, KnobValue
 from koordlet.model.pod import Tree
 from koordlet.model.view import BeRoot
 from koordlet.sense.kept import KeptFile
@@ -124,7 +124,7 @@ class RootReader:
     def __init__(self, host: Host) -> None:
         self._host = host
         self._files: dict[str, dict[Knob | None, KeptFile]] = {}
-        self._parsed: dict[Path, tuple[str, int | CpuSet | None]] = {}
+        self._parsed: dict[Path, tuple[str, KnobValue | None]] = {}
         self._last: dict[str, tuple[tuple[object, ...], BeRoot]] = {}
 
     def read(
@@ -189,7 +189,7 @@ class RootReader:
             idle=idle if isinstance(idle, int) else None,
         )
 
-    def _parse(self, file: KeptFile, knob: Knob, text: str | None) -> int | CpuSet | None:
+    def _parse(self, file: KeptFile, knob: Knob, text: str | None) -> KnobValue | None:
         """Value of the text; kept, so that a senseless one is said once and not whenever another file changes."""
         if text is None:
             return None
@@ -198,7 +198,7 @@ class RootReader:
             known = self._parsed[file.path] = (text, self._parse_anew(file, knob, text))
         return known[1]
 
-    def _parse_anew(self, file: KeptFile, knob: Knob, text: str) -> int | CpuSet | None:
+    def _parse_anew(self, file: KeptFile, knob: Knob, text: str) -> KnobValue | None:
         try:
             return parse(self._host.version, knob, text)
         except KernelFileError as error:

@@ -242,6 +242,7 @@ def _workload(target: Target, row: CData | None) -> WorkloadUsage:
         cpu_mcpu=_reading(row.mcpu, row.mcpu_ns),
         memory_bytes=_reading(row.memory, row.memory_ns),
         memory_raw_bytes=_reading(row.raw, row.raw_ns),
+        file_bytes=_reading(row.memory_cached - row.memory, row.memory_ns),
         throttled=_reading(row.throttled, row.throttled_ns),
     )
 

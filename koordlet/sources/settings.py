@@ -12,6 +12,7 @@ from koordlet.config.documents import read_annotation
 from koordlet.config.errors import PolicyError
 from koordlet.config.slo_burst import ANNOTATION as CPU_BURST
 from koordlet.config.slo_burst import read_burst
+from koordlet.config.slo_qosloops import BLKIO_ANNOTATION, MEMORY_ANNOTATION, read_blkio, read_memory
 from koordlet.model.settings import EVICTION_POLICY, PodSettings
 from koordlet.sources import annotations as known
 from koordlet.sources.pod_resctrl import RESCTRL, pod_resctrl
@@ -31,6 +32,8 @@ READERS: Final[dict[str, tuple[str, Read]]] = {
     known.OOM_SCORE_ADJ_SPEC: ("oom_score_adj_spec", known.oom_score_adj_spec),
     CPU_BURST: ("cpu_burst", read_burst),
     RESCTRL: ("resctrl", pod_resctrl),
+    MEMORY_ANNOTATION: ("memory_qos", read_memory),
+    BLKIO_ANNOTATION: ("blkio", read_blkio),
 }
 """Annotation key -> (field of PodSettings, reader). One row per annotation that holds JSON."""
 

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Final
 
 from koordlet.config.flags import Flags
-from koordlet.decide import burst, burst_plan
-from koordlet.loops import Engine
+from koordlet.decide import blkio, burst, burst_plan, memory_qos, system
+from koordlet.kernel.host import Host
+from koordlet.loops import NO_BLOCKS, Engine
+from koordlet.model.blkio import BlockDevices
 from koordlet.model.pod import PodSet
 from koordlet.model.view import Policy
 
-NAMES: Final = (burst_plan.NAME,)
+NAMES: Final = (burst_plan.NAME, memory_qos.NAME, blkio.NAME, system.NAME)
 
 
 def intervals_s(flags: Flags) -> dict[str, float]:
@@ -39,3 +41,17 @@ class ThrottlingWanted:
             asked = any(wish is not None and wish.policy is not None and wish.policy.quota for wish in wishes)
             self._asked = (pods.revision, asked)
         return self._asked[1]
+
+
+def blocks(host: Host) -> Callable[[PodSet, Policy, float], BlockDevices]:
+    """The disks that policy and pods name, looked up while the gate is on."""
+    from koordlet.sense.blocks import BlockFinder  # the gate is off by default
+
+    finder = BlockFinder(host)
+
+    def poll(pods: PodSet, policy: Policy, now_s: float) -> BlockDevices:
+        if policy.slo is None or blkio.GATE not in policy.gates:
+            return NO_BLOCKS
+        return finder.poll(pods, policy.slo.blkio, now_s)
+
+    return poll

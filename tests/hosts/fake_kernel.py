@@ -32,6 +32,8 @@ class FakeKernel:
 
     def __init__(self, tree: HostTree, online: CpuSet | None = None) -> None:
         self.root = tree.host.cgroup_root
+        self.tree = tree.root
+        self.devices = {"8:0", "8:16", "253:0"}
         self.v1 = tree.host.version is CgroupVersion.V1
         self.online = online or CpuSet(range(8))
         self.writes: list[tuple[str, str]] = []
@@ -43,7 +45,7 @@ class FakeKernel:
         self.calls = 0
 
     def __call__(self, path: Path, data: bytes) -> None:
-        name, text = str(path.relative_to(self.root)), data.decode().strip()
+        name, text = self._name(path), data.decode().strip()
         self.calls += 1
         dies = self.calls == self.crash_at
         if dies and not self.crash_after:
@@ -61,10 +63,63 @@ class FakeKernel:
         """The write itself; tests use it as "somebody else"."""
         if not path.is_file():
             raise OSError(errno.ENOENT, os.strerror(errno.ENOENT), str(path))
-        if denied := self.deny.get(str(path.relative_to(self.root))):
+        if denied := self.deny.get(self._name(path)):
             raise OSError(denied, os.strerror(denied), str(path))
         rule = getattr(self, "_" + path.name.replace(".", "_"), None)
         path.write_text((rule(path, text) if rule else text) + "\n")
+
+    def _name(self, path: Path) -> str:
+        """Below the cgroup root, or below the tree for the machine's own files."""
+        return str(path.relative_to(self.root if path.is_relative_to(self.root) else self.tree))
+
+    def _lines(self, path: Path, text: str, absent: str) -> str:
+        """One line per device; a line that says what counts as no line goes away."""
+        device, _, rest = text.partition(" ")
+        self._need(device in self.devices, errno.ENODEV, path)
+        lines = dict(line.partition(" ")[::2] for line in path.read_text().splitlines() if line)
+        lines[device] = rest
+        if rest == absent:
+            del lines[device]
+        return "\n".join(f"{name} {value}" for name, value in lines.items())
+
+    def _throttle(self, path: Path, text: str) -> str:
+        self._need(text.partition(" ")[2].isdigit(), errno.EINVAL, path)
+        return self._lines(path, text, "0")
+
+    _blkio_throttle_read_bps_device = _blkio_throttle_write_bps_device = _throttle
+    _blkio_throttle_read_iops_device = _blkio_throttle_write_iops_device = _throttle
+
+    def _io_max(self, path: Path, text: str) -> str:
+        device, *fields = text.split()
+        old = dict(line.partition(" ")[::2] for line in path.read_text().splitlines()).get(device, "")
+        values = dict.fromkeys(("rbps", "wbps", "riops", "wiops"), "max")
+        values |= dict(field.split("=") for field in old.split())
+        for field in fields:
+            key, _, value = field.partition("=")
+            self._need(key in values and (value == "max" or int(value) > 0), errno.EINVAL, path)
+            values[key] = value
+        rest = " ".join(f"{key}={value}" for key, value in values.items())
+        return self._lines(path, f"{device} {rest}", "rbps=max wbps=max riops=max wiops=max")
+
+    def _io_weight(self, path: Path, text: str) -> str:
+        rest = text.partition(" ")[2]
+        self._need(rest == "default" or 1 <= int(rest) <= 10_000, errno.EINVAL, path)
+        return self._lines(path, text, "default")
+
+    def _io_cost_qos(self, path: Path, text: str) -> str:
+        """The kernel answers with all fields, its own where none was said, and with hundredths."""
+        device, *fields = text.split()
+        values = {"enable": "0", "ctrl": "auto", "rpct": "0.00", "rlat": "0", "wpct": "0.00", "wlat": "0"}
+        for field in fields:
+            key, _, value = field.partition("=")
+            values[key] = f"{float(value):.2f}" if key.endswith("pct") else value
+        return self._lines(path, f"{device} " + " ".join(f"{k}={v}" for k, v in values.items()), "")
+
+    def _features(self, path: Path, text: str) -> str:
+        name, on = text.removeprefix("NO_"), not text.startswith("NO_")
+        words = path.read_text().split()
+        self._need(name in words or f"NO_{name}" in words, errno.EINVAL, path)
+        return " ".join(text if word.removeprefix("NO_") == name else word for word in words) if on or text else ""
 
     def _cpu_cfs_quota_us(self, path: Path, text: str) -> str:
         quota, directory = int(text), path.parent

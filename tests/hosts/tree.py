@@ -37,7 +37,12 @@ V1_FILES: dict[str, dict[str, str]] = {
         "memory.stat": "total_rss 0\ntotal_cache 0\ntotal_inactive_anon 0\ntotal_active_anon 0\n"
         "total_inactive_file 0\ntotal_active_file 0\ntotal_unevictable 0\n",
     },
-    "blkio": {},
+    "blkio": {
+        "blkio.throttle.read_bps_device": "",
+        "blkio.throttle.write_bps_device": "",
+        "blkio.throttle.read_iops_device": "",
+        "blkio.throttle.write_iops_device": "",
+    },
     "freezer": {"freezer.state": "THAWED\n"},
 }
 """A fresh v1 cgroup: subsystem -> its files."""
@@ -64,6 +69,9 @@ V2_FILES: dict[str, str] = {
     "memory.low": "0\n",
     "memory.oom.group": "0\n",
     "memory.current": "0\n",
+    "memory.reclaim": "",
+    "io.max": "",
+    "io.weight": "default 100\n",
     "memory.stat": "anon 0\nfile 0\ninactive_anon 0\nactive_anon 0\ninactive_file 0\nactive_file 0\nunevictable 0\n",
 }
 """A fresh v2 cgroup with all controllers on."""

@@ -29,7 +29,8 @@ from koordlet.load.child import Child, before_exec, soon_ns, start
 
 BASE = Path("/sys/fs/cgroup")
 V2 = (BASE / "cgroup.controllers").exists()
-CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory")
+CONTROLLERS = ("cpu", "cpuacct", "cpuset", "memory", *(("blkio",) if (BASE / "blkio").is_dir() else ()))
+V2_CONTROLLERS = ("cpu", "cpuset", "memory", "io")
 CPUS = os.cpu_count() or 1
 
 SETTINGS = re.compile(
@@ -73,7 +74,9 @@ class Node:
                 path = BASE / target if parent is None else BASE / parent
                 path.mkdir(exist_ok=True)
                 if parent is not None:
-                    (path / "cgroup.subtree_control").write_text("+cpu +cpuset +memory")
+                    there = (path / "cgroup.controllers").read_text().split()
+                    wanted = " ".join(f"+{name}" for name in V2_CONTROLLERS if name in there)
+                    (path / "cgroup.subtree_control").write_text(wanted)
             return
         for controller in CONTROLLERS:
             path = BASE / controller / target
@@ -95,6 +98,7 @@ class Node:
         name = {
             "cpu.shares": "cpu.weight",
             "cpu.cfs_quota_us": "cpu.max",
+            "cpu.cfs_burst_us": "cpu.max.burst",
             "cpuacct.usage": "cpu.stat",
         }.get(file, file)
         return BASE / target / name
@@ -142,8 +146,16 @@ class Node:
 
     # -- pods --
 
-    def add_pod(self, name: str, qos: str, *, kube: str = "", annotations: dict[str, str] | None = None) -> str:
-        """Make a pod with one container `main`; returns the container's target."""
+    def add_pod(
+        self,
+        name: str,
+        qos: str,
+        *,
+        kube: str = "",
+        annotations: dict[str, str] | None = None,
+        resources: dict[str, Any] | None = None,
+    ) -> str:
+        """Make a pod with one container `main`; returns the container's target. resources: of that container."""
         kube = kube or {"BE": "BestEffort", "LSE": "Guaranteed", "LSR": "Guaranteed"}.get(qos, "Burstable")
         uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.root}/{name}"))
         container = hashlib.sha256(uid.encode()).hexdigest()
@@ -159,7 +171,10 @@ class Node:
                 "labels": {"koordinator.sh/qosClass": qos},
                 "annotations": annotations or {},
             },
-            "spec": {"containers": [{"name": "main", "resources": {}}], "priority": 5500 if qos == "BE" else 9500},
+            "spec": {
+                "containers": [{"name": "main", "resources": resources or {}}],
+                "priority": 5500 if qos == "BE" else 9500,
+            },
             "status": {
                 "phase": "Running",
                 "qosClass": kube,
@@ -182,7 +197,10 @@ class Node:
         (self.tmp / ".pods").rename(self.tmp / "pods.json")
 
     def write_policy(self, threshold: dict[str, Any]) -> None:
-        text = json.dumps({"resourceUsedThresholdWithBE": threshold})
+        self.write_slo({"resourceUsedThresholdWithBE": threshold})
+
+    def write_slo(self, spec: dict[str, Any]) -> None:
+        text = json.dumps(spec)
         (self.tmp / ".policy").write_text(text)
         (self.tmp / ".policy").rename(self.tmp / "policy.json")
 

@@ -432,3 +432,25 @@ def test_shadowed_is_reported_until_it_ends(node: Node) -> None:
     assert node.read("be/pod/c", CPUSET) == "0-1"
     assert node.apply(second).shadowed == ()
     assert node.read("be/pod/c", CPUSET) == "0-3"
+
+
+def test_a_burst_over_a_normalised_quota_ends_at_it_and_then_at_the_original(node: Node) -> None:
+    """Pod and container, with a kernel burst beside; v1 refuses any wrong order (seen 10 and 13)."""
+    for target in ("be/pod", "be/pod/c"):
+        node.foreign(target, QUOTA, "100000")
+    base = [want(target, QUOTA, 66_667, "podrules") for target in ("be/pod", "be/pod/c")]
+    kernel = [want(target, BURST, 66_667, "burst") for target in ("be/pod", "be/pod/c")]
+    above = [want(target, QUOTA, 133_334, "burst") for target in ("be/pod", "be/pod/c")]
+    rounds = [
+        (base, 66_667),
+        ([*base, *kernel], 66_667),
+        ([*base, *kernel, *above], 133_334),
+        ([*base, *kernel], 66_667),
+    ]
+    for wishes, expected in [*rounds, (base, 66_667), ([], 100_000)]:
+        node.apply(*wishes)
+        assert node.apply(*wishes).written == 0
+        assert {node.read(target, QUOTA) for target in ("be/pod", "be/pod/c")} == {str(expected)}
+    assert node.read("be/pod/c", BURST) == "0"
+    assert node.kernel.refused == []
+    assert node.journal.live() == ()

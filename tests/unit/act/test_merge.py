@@ -62,3 +62,12 @@ def test_no_weight_while_idle_is_wanted() -> None:
     assert [lost.decision for lost in merged.shadowed] == [weight]
     idle_off = want("identity", 0, Knob.CPU_IDLE)
     assert len(merge({"podrules": (weight,), "identity": (idle_off,)}).decisions) == 2
+
+
+def test_burst_raises_the_pod_rules_quota_and_comes_back_to_it() -> None:
+    """Both name the quota of a normalised container; burst only while it is above the base."""
+    base, above = want("podrules", 66_667), want("burst", 80_000)
+    merged = merge({"podrules": (base,), "burst": (above,)})
+    assert merged.decisions == {base.key: above}
+    assert [lost.decision for lost in merged.shadowed] == [base]
+    assert merge({"podrules": (base,), "burst": ()}).decisions == {base.key: base}

@@ -284,8 +284,10 @@ def _values(knob: Knob) -> st.SearchStrategy[KnobValue]:
     row = KNOBS[knob]
     if row.unit is Unit.CPUS:
         return st.builds(CpuSet, st.sets(st.integers(0, 600), min_size=1))
+    if row.unit is Unit.FIELDS:
+        return st.lists(st.sampled_from("abcdef"), min_size=1, unique=True).map(lambda k: " ".join(f"{c}=1" for c in k))
     numbers = st.integers(row.low, row.high)
-    return numbers | st.just(-1) if row.unit in (Unit.QUOTA, Unit.BYTES_LIMIT) else numbers
+    return numbers | st.just(-1) if row.unit in (Unit.QUOTA, Unit.BYTES_LIMIT, Unit.RATE) else numbers
 
 
 @given(st.sampled_from(CgroupVersion), st.sampled_from(Knob).flatmap(lambda k: st.tuples(st.just(k), _values(k))))
