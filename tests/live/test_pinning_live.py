@@ -107,3 +107,58 @@ def test_an_unplugged_cpu_comes_back_to_its_owner(node: Node) -> None:
         finally:
             switch.write_text("1")
         until("web has it again", lambda: pinned.cpus(pinned.web) == own, 20)
+
+
+@pytest.mark.skipif(not GUEST, reason="touches interrupts and the machine's top-level cgroups: only in the kernel lab")
+def test_an_lse_group_becomes_a_partition_and_interrupts_keep_off(node: Node) -> None:
+    lse = f"{node.root}-lse"
+    node.mkdir(lse)
+    try:
+        file = node.tmp / "local.d/all.json"
+        file.parent.mkdir()
+        item = {
+            "name": "lse", "match": {"cgroup": f"/{lse}"}, "qos": "LSE", "priorityClass": "koord-prod",
+            "requests": {"cpu": "2", "memory": "64Mi"}, "limits": {"cpu": "2", "memory": "1Gi"},
+        }  # fmt: skip
+        file.write_text(json.dumps({"kind": "LocalWorkloadList", "items": [item]}))
+        before = {path: path.read_text() for path in Path("/proc/irq").glob("*/smp_affinity_list")}
+        load = node.spin(lse, 1.0, 60, threads=1)
+        options = ("--lse-partition=isolated", "--irq-isolation", "--cpuset-mems=migrate")
+        with node.agent("--mode=standalone", f"--workloads={file.parent}", *options, pods=False) as agent:
+            until("the partition is in force", lambda: node.read(lse, "cpuset.cpus.partition") == "isolated", 30)
+            own = CpuSet.parse(node.read(lse, "cpuset.cpus"))
+            assert len(own) == 2
+            shared = CpuSet.parse((node.path("", "cpuset.cpus.effective")).read_text().strip())
+            assert not shared & own
+            until("memory is bound", lambda: node.read(lse, "cpuset.mems") != "", 20)
+            until("the load runs on them", lambda: running_on(load.pid) <= set(own), 20)
+            moved = {
+                path for path, text in before.items() if text.strip() and CpuSet.parse(text.strip()) & own
+                and not CpuSet.parse(path.read_text().strip()) & own
+            }  # fmt: skip
+            assert moved, "no interrupt could be moved"
+            assert agent.stop() == 0
+        assert {path: path.read_text() for path in before} == before
+        assert node.read(lse, "cpuset.cpus.partition") == "member"
+    finally:
+        node.stop_load()
+        node._rmtree([lse])
+
+
+@pytest.mark.skipif(not (GUEST and CPUS >= 8), reason="needs two NUMA nodes: only in the kernel lab")
+def test_memory_lands_on_the_bound_node(node: Node) -> None:
+    pinned = Pinned(node)
+    with node.agent(*pinned.args, "--cpuset-mems=bind", pods=False):
+        until("memory is bound", lambda: node.read(pinned.web, "cpuset.mems").isdigit(), 30)
+        bound = int(node.read(pinned.web, "cpuset.mems"))
+        assert {int(cpu >= 4) for cpu in pinned.cpus(pinned.web)} == {bound}
+        script = (
+            "import sys; block = bytearray(96 << 20); sys.stdout.write('full\\n'); sys.stdout.flush(); sys.stdin.read()"
+        )
+        process = node.run_in(pinned.web, script)
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"full\n"
+        anon = next(line for line in node.read(pinned.web, "memory.numa_stat").splitlines() if line.startswith("anon "))
+        held = {int(word[1 : word.index("=")]): int(word.partition("=")[2]) for word in anon.split()[1:]}
+        assert held[bound] >= 96 << 20
+        assert held[1 - bound] < 8 << 20
