@@ -45,13 +45,15 @@ class Pinned:
 
 
 def running_on(pid: int) -> set[int]:
-    """CPU of each thread's last run, field 39 of /proc/<pid>/task/<tid>/stat."""
+    """CPU of each running thread, field 39 of /proc/<pid>/task/<tid>/stat; a sleeper's is where it ran long ago."""
     seen = set()
     for task in Path(f"/proc/{pid}/task").iterdir():
         try:
-            seen.add(int((task / "stat").read_text().rpartition(")")[2].split()[36]))
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
+        if fields[0] == "R":
+            seen.add(int(fields[36]))
     return seen
 
 
