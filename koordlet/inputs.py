@@ -18,7 +18,7 @@ from koordlet.config.nodeslo import LoadedPolicy, load_policy
 from koordlet.config.reload import Watched
 from koordlet.kernel.errors import KernelFileError
 from koordlet.kernel.host import CgroupVersion, Host
-from koordlet.kernel.kubelet_state import read_cpu_manager_state
+from koordlet.kernel.irq import read_irqs
 from koordlet.kernel.kubepods import Driver, Kubepods, detect_driver, host_app_dir
 from koordlet.kernel.probe import probe
 from koordlet.kernel.proc import read_node_memory
@@ -40,6 +40,7 @@ from koordlet.sense.kept import KeptFile
 from koordlet.sources.beroots import be_roots
 from koordlet.sources.followed import Followed
 from koordlet.sources.kubelet import PodsSource
+from koordlet.sources.kubeletcpus import Checkpoint, KubeletCheckpoint
 
 log = structlog.get_logger(__name__)
 
@@ -101,6 +102,7 @@ class LatePods:
         self._kubepods = kubepods
         self._make = make
         self.inner: PodsSource | None = None
+        self.known = PodSet()
 
     def poll(self, now_s: float) -> PodSet:
         self._kubepods.poll(now_s)
@@ -108,7 +110,8 @@ class LatePods:
             if self._kubepods.get is None:
                 return PodSet()
             self.inner = self._make(self._kubepods.get)
-        return self.inner.poll(now_s)
+        self.known = self.inner.poll(now_s)
+        return self.known
 
 
 class PolicyInput:
@@ -191,7 +194,8 @@ class NodeInput:
         self._topology: Topology | None = None
         self._rdma: tuple[tuple[str, Device], ...] = ()
         self._memory_bytes = 0
-        self._kubelet_policy: str | None = "none"
+        self._kubelet = KubeletCheckpoint(host) if flags.pods or self._object is not None else None
+        self._checkpoint = Checkpoint()
         self._info = NodeInfo(name=flags.node_name)
         self._warned: tuple[str, ...] = ()
 
@@ -202,6 +206,9 @@ class NodeInput:
             self._read_s, self._online_text = now_s, online
             self._read_machine()
             changed = True
+        if self._kubelet is not None:
+            known = self._kubelet.read(self._topology.online if self._topology else CpuSet())
+            changed, self._checkpoint = changed or known is not self._checkpoint, known
         if changed:
             self._build()
         return self._info
@@ -221,20 +228,6 @@ class NodeInput:
             self._memory_bytes = memory.total_bytes if memory else 0
         except (OSError, KernelFileError) as error:
             log.warning("meminfo.failed", error=str(error))
-        if self._object is not None:
-            self._kubelet_policy = self._read_kubelet_policy()
-
-    def _read_kubelet_policy(self) -> str | None:
-        """By the kubelet's own record. None when unreadable: taking it for "none" would move a static node's
-        containers."""
-        try:
-            state = read_cpu_manager_state(self._host, CpuSet())
-        except (OSError, KernelFileError) as error:
-            log.warning("kubelet_policy.failed", error=str(error))
-            return None
-        if state is None:
-            return "none"
-        return state.policy if state.policy in ("none", "static") else None
 
     def _build(self) -> None:
         loaded = self._file.value if self._file else NodeFile()
@@ -248,7 +241,7 @@ class NodeInput:
         self._warned = warnings
         info = facts.info
         if self._object is not None and KUBELET_POLICY not in loaded.raw.get("metadata", {}).get("annotations", {}):
-            info = replace(info, kubelet_policy=self._kubelet_policy)
+            info = replace(info, kubelet_policy=_policy(self._checkpoint))
         if self._object is not None and not self._object.seen:
             info = replace(info, capacity_mcpu=None, capacity_bytes=None)
         self._info = replace(
@@ -256,11 +249,18 @@ class NodeInput:
             name=info.name or self._flags.node_name,
             cgroup_v2=self._host.version is CgroupVersion.V2,
             rdma=self._rdma,
+            exclusive=self._checkpoint.exclusive,
+            irqs=read_irqs(self._host) if self._flags.pinning.irq else (),
         )
 
     @property
     def error(self) -> str:
         return self._file.error if self._file else ""
+
+
+def _policy(checkpoint: Checkpoint) -> str | None:
+    """By the kubelet's own record. None when unreadable: taking it for "none" would move a static node's containers."""
+    return checkpoint.policy if not checkpoint.fault and checkpoint.policy in ("none", "static") else None
 
 
 class SupportInput:

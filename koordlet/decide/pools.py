@@ -5,11 +5,12 @@ One computation for everybody who needs them (spec/api 1.3): the report to the s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koordlet.decide.packing import pack
 from koordlet.model.cpuset import CpuSet
+from koordlet.model.pinning import Exclusive
 from koordlet.model.pod import Pod
 from koordlet.model.qos import Qos
 from koordlet.model.topology import Topology
@@ -36,14 +37,6 @@ class CpuAlloc:
 
 
 @dataclass(frozen=True, slots=True)
-class Exclusive:
-    """The kubelet's exclusive CPUs: pod UID -> CPUs, and those whose owner has no name (an old checkpoint)."""
-
-    pods: Mapping[str, CpuSet]
-    nameless: CpuSet
-
-
-@dataclass(frozen=True, slots=True)
 class SharePools:
     """ls, be: sorted by socket and node. A pool that only a reservation emptied stays, with no CPU in it."""
 
@@ -52,14 +45,11 @@ class SharePools:
     allocs: tuple[CpuAlloc, ...] = ()
 
 
-NOBODY = Exclusive({}, CpuSet())
-
-
-def share_pools(topology: Topology, pods: Iterable[Pod], node: NodeInfo, exclusive: Exclusive = NOBODY) -> SharePools:
-    """exclusive: only under the kubelet's static policy. Its reserved CPUs stay in the pools, as in the reference."""
+def share_pools(topology: Topology, pods: Iterable[Pod], node: NodeInfo) -> SharePools:
+    """The kubelet's reserved CPUs stay in the pools, as in the reference; what it gave to pods does not."""
     pods = tuple(pods)
-    allocs = _allocs(pods, exclusive)
-    base = topology.online - exclusive.nameless
+    allocs = _allocs(pods, node.exclusive)
+    base = topology.online - node.exclusive.nameless
     for alloc in allocs:
         base -= alloc.cpus
     ls = be = base

@@ -6,7 +6,8 @@ The words are koord-scheduler's: pod annotations `scheduling.koordinator.sh/reso
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koordlet.model.cpuset import CpuSet
@@ -63,6 +64,24 @@ class PinRequest:
     exclusive: ExclusivePolicy = ExclusivePolicy.NONE
     numa: NumaPolicy = NumaPolicy.NONE
     numa_exclusive: NumaExclusive = NumaExclusive.NONE
+
+
+@dataclass(frozen=True, slots=True)
+class Exclusive:
+    """The kubelet's exclusive CPUs: pod UID -> CPUs, and those whose owner has no name (an old checkpoint)."""
+
+    pods: Mapping[str, CpuSet] = field(default_factory=dict)
+    nameless: CpuSet = field(default_factory=CpuSet)
+
+    @property
+    def cpus(self) -> CpuSet:
+        found = self.nameless
+        for cpus in self.pods.values():
+            found |= cpus
+        return found
+
+
+NOBODY = Exclusive()
 
 
 @dataclass(frozen=True, slots=True)

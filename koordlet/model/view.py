@@ -15,7 +15,7 @@ from koordlet.model.effect import Effect
 from koordlet.model.eviction import Eviction
 from koordlet.model.hardware import Hardware
 from koordlet.model.knob import Decision
-from koordlet.model.pinning import NodePinning, PinOptions
+from koordlet.model.pinning import NOBODY, Exclusive, NodePinning, PinOptions
 from koordlet.model.pod import HostApp, Pod, PodSet, Tree
 from koordlet.model.podevent import Device
 from koordlet.model.resources import Resources
@@ -107,6 +107,7 @@ class NodeInfo:
     topology: Topology | None = None
     reservation_mcpu: int = 0
     pinning: NodePinning = field(default_factory=NodePinning)
+    exclusive: Exclusive = NOBODY
     irqs: tuple[tuple[int, CpuSet], ...] = ()
     system_cpuset: CpuSet = field(default_factory=CpuSet)
     cpu_normalization_ratio: float | None = None

@@ -7,30 +7,29 @@ first publication of a start. It waits for three things only: the machine's CPUs
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import structlog
 
-from koordlet.config.reload import file_signature
-from koordlet.decide.pools import NOBODY, Exclusive, share_pools
+from koordlet.decide.pools import share_pools
 from koordlet.kernel.errors import KernelFileError
 from koordlet.kernel.host import Host
 from koordlet.kernel.hugepages import read_hugepages
-from koordlet.kernel.kubelet_state import KubeletCpus, read_cpu_manager_state
 from koordlet.kernel.topology import cpu_basic_info
 from koordlet.kube.client import Api
 from koordlet.kube.errors import ApiError
 from koordlet.kube.objects import TOPOLOGIES, NodeObject
-from koordlet.model.cpuset import CpuSet
 from koordlet.model.kubelet import KubeletConfig
 from koordlet.model.status import Snapshot
 from koordlet.model.topology import Topology
+from koordlet.model.view import NodeInfo
 from koordlet.report.owned import keep
 from koordlet.report.topology import NUMA_RESERVATION, CpuInfo, TopologyFacts, desired, merged
 from koordlet.report.topology_node import kept_back, reservation, system_qos
 from koordlet.report.topology_zones import zones
 from koordlet.sources.kubeletconfig import KubeletConfigError, decode_configz
+from koordlet.sources.kubeletcpus import KubeletCheckpoint
 
 log = structlog.get_logger(__name__)
 
@@ -68,7 +67,7 @@ class TopologyPublication:
         self._interval_s, self._hugepages = interval_s, hugepages
         self._looked_s = self._checked_s = self._asked_s = float("-inf")
         self._config: KubeletConfig | None = None
-        self._checkpoint = _Checkpoint(host)
+        self._checkpoint = KubeletCheckpoint(host)
         self._machine: tuple[Topology, float, Machine] | None = None
         self._built: tuple[object, dict[str, Any]] = (None, {})
         self._written: dict[str, Any] | None = None
@@ -106,27 +105,29 @@ class TopologyPublication:
                 raise
             if self._config is None:  # it will not tell: its checkpoint knows the policy, though not the options
                 log.warning("kubelet.config_refused", error=str(error), instead="cpu_manager_state")
-                self._config = KubeletConfig(cpu_policy=self._checkpoint.read(topology).policy)
+                self._config = KubeletConfig(cpu_policy=self._checkpoint.read(topology.online).policy)
         self._asked_s = now_s
 
     def _build(self, node: NodeObject, snapshot: Snapshot, topology: Topology, now_s: float) -> dict[str, Any]:
         """The wanted object; the same one while nothing that it is made of changed. Raises ApiError."""
         view = snapshot.view
-        known = self._checkpoint.read(topology)
+        known = self._checkpoint.read(topology.online)
         if known.fault and (self._config is None or self._config.cpu_policy == "static"):
             raise ApiError(0, "Machine", known.fault)
         machine = self._read_machine(topology, now_s)
         inputs = (node, view.node, view.pods.revision, known, machine, self._config)
         if inputs != self._built[0]:
             try:
-                wanted = desired(self._facts(node, snapshot, topology, known.exclusive, machine))
+                wanted = desired(
+                    self._facts(node, snapshot, replace(view.node, exclusive=known.exclusive), topology, machine)
+                )
             except ValueError as error:
                 raise ApiError(0, "Machine", str(error)) from error
             self._built = (inputs, self._built[1] if wanted == self._built[1] else wanted)
         return self._built[1]
 
     def _facts(
-        self, node: NodeObject, snapshot: Snapshot, topology: Topology, owned: Exclusive, machine: Machine
+        self, node: NodeObject, snapshot: Snapshot, info: NodeInfo, topology: Topology, machine: Machine
     ) -> TopologyFacts:
         labels, annotations = node.metadata.labels or {}, node.metadata.annotations or {}
         cpus: dict[int, int] = {}
@@ -144,7 +145,7 @@ class TopologyPublication:
                 machine.hugepages,
                 *kept_back(labels, capacity, allocatable),
             ),
-            pools=share_pools(topology, view.pods.pods, view.node, owned),
+            pools=share_pools(topology, view.pods.pods, info),
             cpu=machine.cpu,
             kubelet=self._config,
             reservation=reservation(annotations, topology),
@@ -181,46 +182,3 @@ def read_machine(host: Host, topology: Topology, *, hugepages: bool) -> Machine:
         mask = ""  # no resource control, or none of caches
     pages = read_hugepages(host, [numa.id for numa in topology.nodes]) if hugepages else None
     return Machine(CpuInfo(basic.model, basic.vendor, basic.smt_active, basic.turbo, mask[:64]), pages)
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """fault: why it could not be read, while nothing is known of it."""
-
-    policy: str = "none"
-    exclusive: Exclusive = NOBODY
-    fault: str = ""
-
-
-class _Checkpoint:
-    """The kubelet's cpu_manager_state, read again when it changes; one that turns to garbage keeps what was known."""
-
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self._seen: object = None
-        self._known = Checkpoint(fault="cpu_manager_state: not read yet")
-
-    def read(self, topology: Topology) -> Checkpoint:
-        try:
-            seen = (file_signature(self._host.kubelet_root / "cpu_manager_state"), topology.online)
-            if seen == self._seen:
-                return self._known
-            self._seen = seen
-            state = read_cpu_manager_state(self._host, topology.online)
-        except (OSError, KernelFileError) as error:
-            log.warning("cpu_manager_state.failed", error=str(error))
-            if self._known.fault:
-                self._known = Checkpoint(fault=str(error))
-            return self._known
-        self._known = Checkpoint(state.policy if state else "none", exclusive(state))
-        return self._known
-
-
-def exclusive(state: KubeletCpus | None) -> Exclusive:
-    """What a checkpoint of the static policy gives away; of any other policy nothing."""
-    if state is None or state.policy != "static":
-        return NOBODY
-    named = CpuSet()
-    for cpus in state.pods.values():
-        named |= cpus
-    return Exclusive(state.pods, state.exclusive - named)

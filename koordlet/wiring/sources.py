@@ -60,7 +60,8 @@ def make_sources(
     sources: list[Source] = []
     if flags.workloads is not None:
         local = LocalSource(flags.workloads, host, required="workloads" in flags.given)
-        pinned = PinnedSource(local, node, None if flags.observe else PinFile(flags.state_dir / PINS_FILE))
+        file = None if flags.observe else PinFile(flags.state_dir / PINS_FILE)
+        pinned = PinnedSource(local, node, file, lambda: late.known.pods if late is not None else ())
         sources.append(pinned)
     if flags.pods or kubelet is not None:
         late = LatePods(kubepods, lambda tree: _kubelet_pods(flags, host, tree, stack, kubelet, arrived))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.decide.packing import pack
-from koordlet.decide.pools import NOBODY, Exclusive, Pool, pool_cpus, share_pools
+from koordlet.decide.pools import Pool, pool_cpus, share_pools
 from koordlet.kernel.kubelet_state import parse_cpu_manager_state
 from koordlet.model.cpuset import CpuSet
+from koordlet.model.pinning import NOBODY, Exclusive
 from koordlet.model.pod import Pod
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.topology import Topology
@@ -52,7 +54,7 @@ def test_w27_two_sockets() -> None:
     machine = topology([(cpu, cpu, cpu // 4, cpu // 4) for cpu in range(8)])
     static = Pod("c", "default", "c", "kubepods/podc", KubeQos.GUARANTEED)
     pods = [pinned(Qos.LSR, "0-1"), pinned(Qos.LSE, "4"), static]
-    found = share_pools(machine, pods, NodeInfo(reserved_cpus=cpus("2")), Exclusive({"c": cpus("7")}, CpuSet()))
+    found = share_pools(machine, pods, NodeInfo(reserved_cpus=cpus("2"), exclusive=Exclusive({"c": cpus("7")})))
     assert told(found.ls) == [(0, 0, "3"), (1, 1, "5-6")]
     assert told(found.be) == [(0, 0, "0-1,3"), (1, 1, "5-6")]
     assert [(a.uid, a.namespace, a.name, str(a.cpus)) for a in found.allocs] == [("c", "default", "c", "7")]
@@ -70,7 +72,7 @@ def test_w27_two_sockets() -> None:
     ids=["no-label", "lsr", "ls", "be", "placed-by-koordinator"],
 )
 def test_the_kubelets_cpus_count_only_where_koordinator_does_not_place(pod: Pod, counted: bool) -> None:
-    found = share_pools(flat(4), [pod], NodeInfo(), Exclusive({"u": cpus("3")}, CpuSet()))
+    found = share_pools(flat(4), [pod], NodeInfo(exclusive=Exclusive({"u": cpus("3")}, CpuSet())))
     assert [str(alloc.cpus) for alloc in found.allocs] == (["3"] if counted else [])
     assert (3 in pool_cpus(found.be)) is not counted
 
@@ -88,7 +90,7 @@ def test_cpu_manager_stale_default_set() -> None:
     case = "cpu-manager-stale-default-set"
     online = cpus(case_text(case, "online").strip())
     state = parse_cpu_manager_state(case_text(case, "cpu_manager_state"), online)
-    found = share_pools(flat(4), (), NodeInfo(), Exclusive(state.pods, CpuSet()))
+    found = share_pools(flat(4), (), NodeInfo(exclusive=Exclusive(state.pods, CpuSet())))
     expected = case_json(case, "expected.json")
     assert str(pool_cpus(found.ls)) == expected["share_pool"]
     assert {alloc.uid: str(alloc.cpus) for alloc in found.allocs} == expected["allocs"]
@@ -101,7 +103,7 @@ def test_cpu_manager_state_v2_and_v1(layout: str) -> None:
     online = cpus(case_text(case, "node_cpus").strip())
     state = parse_cpu_manager_state(case_text(case, f"cpu_manager_state.{layout}"), online)
     named = pool_cpus(Pool(0, 0, found) for found in state.pods.values())
-    found = share_pools(flat(16), (), NodeInfo(), Exclusive(state.pods, state.exclusive - named))
+    found = share_pools(flat(16), (), NodeInfo(exclusive=Exclusive(state.pods, state.exclusive - named)))
     assert str(pool_cpus(found.ls)) == expected["share_pool"]
     assert {alloc.uid: str(alloc.cpus) for alloc in found.allocs} == expected.get("allocs", {})
 
@@ -144,7 +146,7 @@ def test_pools_are_disjoint_and_hold_only_free_online_cpus(
 ) -> None:
     pods = [pinned(qos, str(found), f"p{i}") for i, (qos, found) in enumerate(owned)]
     node = NodeInfo(reserved_cpus=reserved, system_qos_cpus=system, reservation_mcpu=mcpu)
-    found = share_pools(T16, pods, node, Exclusive({"x": kubelet}, CpuSet()))
+    found = share_pools(T16, pods, replace(node, exclusive=Exclusive({"x": kubelet})))
     for pools in (found.ls, found.be):
         together = pool_cpus(pools)
         assert sum(len(pool.cpus) for pool in pools) == len(together)
@@ -152,5 +154,5 @@ def test_pools_are_disjoint_and_hold_only_free_online_cpus(
         assert not together & (reserved | system | kubelet)
     assert pool_cpus(found.ls) <= pool_cpus(found.be)
     assert not any(pool_cpus(found.ls) & cpus for _, cpus in owned)
-    assert share_pools(T16, pods, node, Exclusive({"x": kubelet}, CpuSet())) == found
+    assert share_pools(T16, pods, replace(node, exclusive=Exclusive({"x": kubelet}))) == found
     assert not NOBODY.pods

@@ -13,7 +13,6 @@ from koordlet.decide.pinning.allocate import NodeRules, Wish, allocate
 from koordlet.decide.pinning.machine import Machine, machine
 from koordlet.decide.pinning.numa import CPU, MEMORY, Amounts
 from koordlet.decide.pinning.take import NotEnoughError
-from koordlet.decide.pools import Exclusive
 from koordlet.model.pinning import Allocation, PinRequest
 from koordlet.model.pod import Pod
 from koordlet.model.view import NodeInfo
@@ -33,7 +32,6 @@ def assign(
     held: Mapping[str, Allocation],
     node: NodeInfo,
     others: Iterable[Pod] = (),
-    exclusive: Exclusive | None = None,
 ) -> Assigned:
     """Places the declared workloads among `pods`. others: pods that somebody else pinned. Needs `node.topology`.
 
@@ -45,7 +43,7 @@ def assign(
     known = machine(node.topology)
     live = {pod.uid: pod for pod in pods if pod.active}
     kept = {uid: pin for uid, pin in held.items() if uid in live and pin.cpus & known.cpus}
-    rules = _rules(node, known, others, exclusive)
+    rules = _rules(node, known, others)
     refused: list[str] = []
     for pod in sorted(live.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid)):
         if pod.uid in kept or pod.pin is None:
@@ -74,13 +72,11 @@ def _wish(pod: Pod, pin: PinRequest) -> Wish:
     return Wish(pod.qos, pod.priority_class, max(cpu_mcpu, 0), max(memory_bytes, 0), pin)
 
 
-def _rules(node: NodeInfo, known: Machine, others: Iterable[Pod], exclusive: Exclusive | None) -> NodeRules:
-    reserved = node.reserved_cpus | node.system_qos_cpus
+def _rules(node: NodeInfo, known: Machine, others: Iterable[Pod]) -> NodeRules:
+    reserved = node.reserved_cpus | node.system_qos_cpus | node.exclusive.cpus
     for pod in others:
         if pod.active and pod.cpuset:
             reserved |= pod.cpuset
-    for cpus in exclusive.pods.values() if exclusive is not None else ():
-        reserved |= cpus
     return NodeRules(node=node.pinning, reserved=reserved & known.cpus, numa_totals=_totals(node, known))
 
 
