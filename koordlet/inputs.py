@@ -168,6 +168,8 @@ class PolicyInput:
             cpu_evict_cool_s=self._flags.cpu_evict_cool_s,
             memory_evict_cool_s=self._flags.memory_evict_cool_s,
             evict_min_age_s=self._flags.evict_min_age_s,
+            memory_ladder=self._flags.memory_ladder,
+            memory_watch=self._flags.memory_watch,
             pods_fresh_s=3 * max(self._flags.kubelet_sync_interval_s, 10.0),
         )
 

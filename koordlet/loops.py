@@ -52,6 +52,7 @@ class Sense(Protocol):
 
     def workloads(self) -> Iterable[WorkloadUsage]: ...
     def find(self, cgroup: str) -> WorkloadUsage | None: ...
+    def root_usage(self) -> Iterable[WorkloadUsage]: ...
 
 
 class BeView(Protocol):
@@ -68,6 +69,7 @@ class Watch(Protocol):
     def set_sources(self, be_roots: tuple[str, ...], ls_groups: tuple[str, ...]) -> list[str]: ...
     def set_plan(self, plan: SurgePlan) -> None: ...
     def surge(self) -> tuple[Reading | None, Reading | None]: ...
+    def memory(self) -> tuple[Reading | None, Reading | None]: ...
     def take(self) -> bool: ...
     def fileno(self) -> int: ...
 
@@ -120,7 +122,7 @@ class LazyWorkloads(Mapping[str, WorkloadUsage]):
     """
 
     def __init__(
-        self, read: Callable[[], Iterable[WorkloadUsage]], find: Callable[[str], WorkloadUsage | None]
+        self, read: Callable[[], Iterable[WorkloadUsage]], find: Callable[[str], WorkloadUsage | None] | None = None
     ) -> None:
         self._read, self._find = read, find
         self._rows: dict[str, WorkloadUsage] | None = None
@@ -131,8 +133,8 @@ class LazyWorkloads(Mapping[str, WorkloadUsage]):
         return self._rows
 
     def __getitem__(self, cgroup: str) -> WorkloadUsage:
-        if self._rows is not None:
-            return self._rows[cgroup]
+        if self._rows is not None or self._find is None:
+            return self._known()[cgroup]
         row = self._find(cgroup)
         if row is None:
             raise KeyError(cgroup)
@@ -143,6 +145,15 @@ class LazyWorkloads(Mapping[str, WorkloadUsage]):
 
     def __len__(self) -> int:
         return len(self._known())
+
+
+def _with_memory(usage: Usage, watch: Watch) -> Usage:
+    """What the sentinel saw of memory, where it is younger than the pass."""
+    used, pressure = watch.memory()
+    known = usage.node_memory_bytes
+    if used is not None and (known is None or used.at_s > known.at_s):
+        usage = replace(usage, node_memory_bytes=used)
+    return usage if pressure is None else replace(usage, memory_pressure_permyriad=pressure)
 
 
 class Engine:
@@ -198,8 +209,9 @@ class Engine:
             return None
         nonbe, pressure = self.parts.watch.surge()
         usage = replace(self._view.usage, surge_mcpu=nonbe, ls_pressure_permyriad=pressure)
+        usage = _with_memory(usage, self.parts.watch)
         roots = tuple(self.parts.be.read(root.path, root.tree, self._pods, now_s) for root in self._view.be_roots)
-        view = replace(self._view, now_s=now_s, usage=usage, be_roots=roots)
+        view = replace(self._view, now_s=now_s, usage=usage, be_roots=roots, evictions=self.parts.evictions())
         policy = self.parts.policy(now_s)
         for strategy in self.parts.strategies:
             outcome = self._outcomes.get(strategy.name)
@@ -275,6 +287,8 @@ class Engine:
         parts.be.refresh(now_s, anew=self._doubt)
         nonbe, pressure = (None, None) if parts.watch is None else parts.watch.surge()
         usage = parts.sense.sample(now_s, nonbe, pressure)
+        if parts.watch is not None:
+            usage = _with_memory(usage, parts.watch)
         self._view = NodeView(
             now_s=now_s,
             interval_s=parts.interval_s,
@@ -285,6 +299,7 @@ class Engine:
             be_roots=tuple(parts.be.read(path, tree, pods, now_s) for path, tree in roots),
             support=parts.support(now_s),
             workloads=LazyWorkloads(parts.sense.workloads, parts.sense.find),
+            root_usage=LazyWorkloads(parts.sense.root_usage),
             evictions=parts.evictions(),
             hardware=parts.hardware(pods, now_s),
             blocks=parts.blocks(pods, policy, now_s),
@@ -359,8 +374,11 @@ class Engine:
     def _set_plan(self) -> None:
         if self.parts.watch is None:
             return
-        plans = [outcome.plan for outcome in self._outcomes.values() if outcome.plan is not None]
-        self.parts.watch.set_plan(plans[0] if plans else SurgePlan())
+        plan = SurgePlan()
+        for outcome in self._outcomes.values():
+            if outcome.plan is not None:
+                plan = plan.beside(outcome.plan)
+        self.parts.watch.set_plan(plan)
 
     def _note(self, text: str, now_s: float) -> None:
         if now_s - self._notes.get(text, -NOTE_EVERY_S) >= NOTE_EVERY_S:

@@ -38,7 +38,7 @@ static const int64_t PRESSURE_WINDOW_NS = 100000000;
 enum { TAG_STOP, TAG_TIMER, TAG_TRIGGER };
 
 struct sources {
-    int root_fd, usage_kind;
+    int root_fd, meminfo_fd, memory_psi_fd, usage_kind;
     int be_count, ls_count, trigger_count;
     int be_fds[KL_SENTINEL_BE_ROOTS];
     int ls_fds[KL_SENTINEL_LS_GROUPS];
@@ -58,6 +58,7 @@ struct kl_sentinel {
     int64_t fast_until_ns;
     struct kl_meter usage;
     struct kl_meter pressure[KL_SENTINEL_LS_GROUPS];
+    struct kl_meter memory_pressure;
 };
 
 /* ---- Reading ---- */
@@ -175,16 +176,59 @@ static bool look_at_pressure(struct kl_sentinel *s, int64_t now_ns)
     return any_above;
 }
 
+/* MemTotal, MemFree and MemAvailable are the first three lines. */
+static bool look_at_memory_used(struct kl_sentinel *s, int64_t now_ns)
+{
+    char text[READ_BYTES];
+    struct kl_meminfo memory;
+    if (s->sources.meminfo_fd < 0)
+        return false;
+    ssize_t got = kl_read_part(s->sources.meminfo_fd, text, sizeof text);
+    if (got < 0 || kl_parse_meminfo(text, (size_t)got, &memory) < 0 || memory.total < memory.available) {
+        s->state.errors++;
+        return false;
+    }
+    s->state.memory_used_bytes = (int64_t)(memory.total - memory.available);
+    s->state.memory_used_at_ns = now_ns;
+    return s->plan.memory_used_bytes >= 0 && s->state.memory_used_bytes > s->plan.memory_used_bytes;
+}
+
+static bool look_at_memory_pressure(struct kl_sentinel *s, int64_t now_ns)
+{
+    int64_t limit = s->plan.memory_pressure_permyriad;
+    int64_t stall_ns = read_counter(s, &s->sources.memory_psi_fd, KL_COUNTER_PSI_SOME);
+    struct kl_meter *meter = &s->memory_pressure;
+    struct kl_growth growth;
+    if (stall_ns < 0 || !kl_meter_push(meter, now_ns, &stall_ns, 1) || !kl_window_growth(&meter->window, &growth))
+        return false;
+    bool above = limit >= 0 && kl_growth_above(&growth, meter->window.width_ns, PERMYRIAD, limit);
+    if (growth.full || above) {
+        s->state.memory_pressure_permyriad = kl_growth_rate(&growth, PERMYRIAD);
+        s->state.memory_pressure_at_ns = now_ns;
+    }
+    return above;
+}
+
+static bool look_at_memory(struct kl_sentinel *s, int64_t now_ns)
+{
+    if (s->plan.memory_used_bytes < 0 && s->plan.memory_pressure_permyriad < 0)
+        return false;
+    bool used_above = look_at_memory_used(s, now_ns);
+    return look_at_memory_pressure(s, now_ns) || used_above;
+}
+
 static void restart_windows(struct kl_sentinel *s)
 {
     kl_meter_reset(&s->usage, s->plan.window_us * 1000);
+    kl_meter_reset(&s->memory_pressure, PRESSURE_WINDOW_NS);
     for (int i = 0; i < KL_SENTINEL_LS_GROUPS; i++)
         kl_meter_reset(&s->pressure[i], PRESSURE_WINDOW_NS);
 }
 
 static bool plan_is_off(const struct kl_sentinel_plan *plan)
 {
-    return plan->nonbe_mcpu < 0 && plan->pressure_permyriad < 0;
+    return plan->nonbe_mcpu < 0 && plan->pressure_permyriad < 0 && plan->memory_used_bytes < 0 &&
+           plan->memory_pressure_permyriad < 0;
 }
 
 /* Sets the timer to what the plan and the last fire ask for. From off the first look comes at once. */
@@ -213,7 +257,8 @@ static bool look_locked(struct kl_sentinel *s, int64_t now_ns)
     s->state.looks++;
     bool usage_above = look_at_usage(s, now_ns);
     bool pressure_above = look_at_pressure(s, now_ns);
-    bool fired = s->state.armed && (usage_above || pressure_above);
+    bool memory_above = look_at_memory(s, now_ns);
+    bool fired = s->state.armed && (usage_above || pressure_above || memory_above);
     if (fired) {
         s->state.armed = false;
         s->state.fires++;
@@ -339,6 +384,8 @@ int kl_sentinel_start(struct kl_sentinel *s)
 static void close_sources(struct sources *sources)
 {
     kl_close(&sources->root_fd);
+    kl_close(&sources->meminfo_fd);
+    kl_close(&sources->memory_psi_fd);
     for (int i = 0; i < sources->be_count; i++)
         kl_close(&sources->be_fds[i]);
     for (int i = 0; i < sources->ls_count; i++)
@@ -364,13 +411,17 @@ static int dup_all(const int *fds, int wanted, int *out, int *count)
 
 static int open_sources(struct sources *out, const struct kl_sentinel_sources *from)
 {
-    *out = (struct sources){.root_fd = -1, .usage_kind = from->usage_kind};
+    *out = (struct sources){.root_fd = -1, .meminfo_fd = -1, .memory_psi_fd = -1, .usage_kind = from->usage_kind};
     if (from->be_count < 0 || from->ls_count < 0 || from->trigger_count < 0)
         return -EINVAL;
     if (from->be_count > KL_SENTINEL_BE_ROOTS || from->ls_count > KL_SENTINEL_LS_GROUPS ||
         from->trigger_count > KL_SENTINEL_TRIGGERS)
         return -E2BIG;
     int rc = from->root_fd < 0 ? 0 : dup_into(from->root_fd, &out->root_fd);
+    if (rc == 0 && from->meminfo_fd >= 0)
+        rc = dup_into(from->meminfo_fd, &out->meminfo_fd);
+    if (rc == 0 && from->memory_psi_fd >= 0)
+        rc = dup_into(from->memory_psi_fd, &out->memory_psi_fd);
     if (rc == 0)
         rc = dup_all(from->be_fds, from->be_count, out->be_fds, &out->be_count);
     if (rc == 0)
@@ -403,8 +454,9 @@ int kl_sentinel_set_sources(struct kl_sentinel *s, const struct kl_sentinel_sour
 
 int kl_sentinel_set_plan(struct kl_sentinel *s, const struct kl_sentinel_plan *plan)
 {
-    if (plan->nonbe_mcpu < -1 || plan->pressure_permyriad < -1 || plan->period_us < PERIOD_MIN_US ||
-        plan->period_us > PERIOD_MAX_US || plan->window_us < plan->period_us || plan->window_us > WINDOW_MAX_US)
+    if (plan->nonbe_mcpu < -1 || plan->pressure_permyriad < -1 || plan->memory_used_bytes < -1 ||
+        plan->memory_pressure_permyriad < -1 || plan->period_us < PERIOD_MIN_US || plan->period_us > PERIOD_MAX_US ||
+        plan->window_us < plan->period_us || plan->window_us > WINDOW_MAX_US)
         return -EINVAL;
     pthread_mutex_lock(&s->lock);
     bool restart = plan_is_off(&s->plan) || plan->window_us != s->plan.window_us;
@@ -438,9 +490,13 @@ int kl_sentinel_create(struct kl_sentinel **out)
         return -ENOMEM;
     pthread_mutex_init(&s->lock, NULL);
     s->sources.root_fd = -1;
-    s->plan = (struct kl_sentinel_plan){-1, -1, PERIOD_MIN_US, PERIOD_MIN_US};
+    s->sources.meminfo_fd = -1;
+    s->sources.memory_psi_fd = -1;
+    s->plan = (struct kl_sentinel_plan){-1, -1, -1, -1, PERIOD_MIN_US, PERIOD_MIN_US};
     s->state.nonbe_mcpu = -1;
     s->state.pressure_permyriad = -1;
+    s->state.memory_used_bytes = -1;
+    s->state.memory_pressure_permyriad = -1;
     restart_windows(s);
     s->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     s->timer_fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK);

@@ -84,10 +84,12 @@ int64_t kl_counter_parse(const char *text, int64_t length, int kind);
 
 struct kl_sentinel;
 
-/* The descriptors stay the caller's: the sentinel duplicates them. root_fd -1: non-BE usage is not watched.
+/* The descriptors stay the caller's: the sentinel duplicates them. root_fd -1: non-BE usage is not watched; so with
+ * meminfo_fd (/proc/meminfo) and memory_psi_fd (/proc/pressure/memory).
  * trigger_fds: pressure files to which a trigger was written; an event only makes the sentinel look at once. */
 struct kl_sentinel_sources {
     int root_fd;
+    int meminfo_fd, memory_psi_fd;
     int usage_kind;
     int be_count, ls_count, trigger_count;
     const int *be_fds;
@@ -95,21 +97,26 @@ struct kl_sentinel_sources {
     const int *trigger_fds;
 };
 
-/* nonbe_mcpu, pressure_permyriad: -1 switches that watch off; both off stops the timer. */
+/* nonbe_mcpu, pressure_permyriad, memory_used_bytes (MemTotal - MemAvailable of the node), memory_pressure_permyriad (of
+ * the node): -1 switches that watch off; all off stops the timer. Memory is read only while one of its watches is on. */
 struct kl_sentinel_plan {
     int64_t nonbe_mcpu;
     int64_t pressure_permyriad;
+    int64_t memory_used_bytes;
+    int64_t memory_pressure_permyriad;
     int64_t period_us;
     int64_t window_us;
 };
 
-/* nonbe_mcpu, pressure_permyriad: latest readings, -1 for none yet, with the time they were taken. fires: thresholds
+/* nonbe_mcpu, pressure_permyriad and the two of memory: latest readings, -1 for none yet, with the time they were taken. fires: thresholds
  * crossed; looks: readings made; wakeups: returns from epoll; hints: trigger events; errors: failed or unreadable
  * reads other than of a removed cgroup; gone: sources lost because their cgroup was removed. timer_us: present
  * period, 0 when off. */
 struct kl_sentinel_state {
     int64_t nonbe_mcpu, nonbe_at_ns;
     int64_t pressure_permyriad, pressure_at_ns;
+    int64_t memory_used_bytes, memory_used_at_ns;
+    int64_t memory_pressure_permyriad, memory_pressure_at_ns;
     uint64_t fires, looks, wakeups, hints, errors, gone;
     int64_t timer_us;
     bool armed;

@@ -16,6 +16,7 @@ PRECEDENCE: Final[tuple[str, ...]] = (
     "burst",  # only where podrules leave a quota, and only above it: raises that very base for a while
     "podrules",  # an allocation names this very pod; the loops only shape what is shared
     "pinning",
+    "memory_evict",  # an emergency of the node goes before what a pod's quality asks for
     "suppress",
     "identity",
     "memory_qos",

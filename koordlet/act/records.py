@@ -19,6 +19,7 @@ GENERIC: Final = "UpdateCgroups"
 REASONS: Final = {
     # owner: (written, restored, kind); spec/api 4.5
     "suppress": ("AdjustBEByNodeCPUUsage", "suppressBECPU", "node"),
+    "memory_evict": ("MemoryLadder", "MemoryLadder", "group"),
     "identity": ("GroupIdentity", "GroupIdentity", "group"),
     "burst": ("CFSQuotaBurst", "CFSQuotaBurst", "group"),
     "memory_qos": ("cgroup reconcile", "cgroup reconcile", "group"),

@@ -81,6 +81,8 @@ class Flags:
     only_evict_by_api: bool
     evict_by: str
     evict_min_age_s: float
+    memory_ladder: bool
+    memory_watch: bool
     audit_log_dir: Path
     audit_verbose: int
     audit_max_disk_space_bytes: int
@@ -190,6 +192,8 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         only_evict_by_api=read.switch("only-evict-by-api"),
         evict_by=read.text("evict-by"),
         evict_min_age_s=read.seconds("evict-min-age"),
+        memory_ladder=read.switch("memory-ladder"),
+        memory_watch=read.switch("memory-watch"),
         audit_log_dir=read.path("audit-log-dir"),
         audit_verbose=read.number("audit-verbose"),
         audit_max_disk_space_bytes=read.number("audit-max-disk-space-mb") * 1024 * 1024,

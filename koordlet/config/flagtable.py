@@ -167,6 +167,9 @@ FLAGS: Final = (
     Flag("evict-by", _T, "auto", "auto: the API server for a kubelet's pods, the kernel for declared workloads; api: "
          "the API server alone; kill: end the containers' processes at once, and tell the API server",
          choices=("auto", "api", "kill")),
+    Flag("memory-ladder", _B, "false", "before evicting for memory: reclaim best effort's page cache, hold it by "
+         "memory.high, stop the largest (cgroup v2)", standalone="true"),
+    Flag("memory-watch", _B, "true", "look at the node's memory every 20 ms while it is near a line of the policy"),
     Flag("evict-min-age", _D, "0s", "younger pods are spared", low=0),
     # The container runtime's doors.
     Flag("runtime-hooks-network", _T, "unix", "network of the hook server", k8s=True, choices=("unix",)),

@@ -1,4 +1,4 @@
-"""Memory eviction: a node too full, a ledger overdrawn. Pure. (spec 6)
+"""Memory eviction: a node too full, a ledger overdrawn; and the ladder before it. Pure. (spec 6)
 
 Usage is MemTotal - MemAvailable, so page cache is not usage. A victim gives back its anonymous and unevictable memory.
 """
@@ -6,15 +6,18 @@ Usage is MemTotal - MemAvailable, so page cache is not usage. A victim gives bac
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from koordlet.decide.allocatable import ledger_task
-from koordlet.decide.evict import EMPTY, Amounts, Book, Task, fresh, step, threshold_of
+from koordlet.decide.evict import EMPTY, Amounts, Book, Task, fresh, settle, step
+from koordlet.decide.memory_ladder import Ladder, Lines, climb, plan, seen
 from koordlet.decide.victims import best_effort, memory_used, up_to_priority
+from koordlet.model.effect import Effect
+from koordlet.model.knob import Knob
 from koordlet.model.pod import Pod
 from koordlet.model.slo import Threshold
-from koordlet.model.view import NodeView, Outcome, Policy
+from koordlet.model.view import NodeView, Outcome, Policy, SurgePlan
 from koordlet.model.why import stages
 
 NAME: Final = "memory_evict"
@@ -23,12 +26,21 @@ FEATURES: Final = frozenset({BEST_EFFORT, ALLOCATABLE, NODE})
 LOWER_GAP: Final = 2
 
 
+DWELL_S: Final = 1.0
+"""With the ladder on: how long its last level holds before somebody is evicted, unless memory is about to run out."""
+EMPTY_PERCENT: Final = 97
+"""Of capacity: where the kernel's own killer is near."""
+AHEAD_S: Final = 2.0
+
+
 @dataclass(frozen=True, slots=True)
 class State:
-    """faults: told already."""
+    """faults: told already. said: the effects of the last outcome, the same object while they are equal."""
 
     book: Book = EMPTY
+    ladder: Ladder = field(default_factory=Ladder)
     faults: tuple[str, ...] = ()
+    said: tuple[Effect, ...] = ()
 
 
 class MemoryEvict:
@@ -40,26 +52,58 @@ class MemoryEvict:
         return State()
 
     def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
-        threshold = threshold_of(policy, FEATURES)
-        if threshold is None:
+        ladder_on = policy.memory_ladder and view.support.has(Knob.MEMORY_HIGH) and bool(view.be_roots)
+        if policy.slo is None or not policy.slo.threshold.enable or not (ladder_on or FEATURES & policy.gates):
             return _OFF
+        threshold = policy.slo.threshold
         capacity = view.node.capacity_bytes or 0
         faults = tuple(f"{feature}: {text}" for feature, text in _faults(threshold, policy))
-        ready = capacity > 0 and fresh(view.usage.node_memory_bytes, view) is not None
+        notes = tuple(fault for fault in faults if fault not in state.faults)
+        used = fresh(view.usage.node_memory_bytes, view)
+        lines = Lines.of(capacity, threshold.memory_evict_threshold_percent, lower_percent(threshold))
+        watches = policy.memory_watch and bool(view.be_roots) and capacity > 0
+        if used is None or capacity <= 0:  # blind: nothing new, what is throttled stays so, the sentinel may still see
+            book, _ = settle(state.book, view)
+            surge = plan(state.ladder, lines, now_s) if watches else None
+            return _outcome(replace(state, book=book, faults=faults), surge, notes)
+        ladder = seen(state.ladder, used)
+        if ladder_on:
+            ladder = climb(ladder, view, lines, NAME, frozenset(evict.target for evict in state.book.wanted))
+        else:
+            ladder = Ladder(used=ladder.used, slope=ladder.slope)
+        running_out = ladder.seconds_to(lines.part(EMPTY_PERCENT), now_s)
+        urgent = policy.memory_watch and running_out <= policy.memory_evict_cool_s
+        held = ladder_on and ladder.level >= 3 and now_s - ladder.since_s < DWELL_S and running_out > AHEAD_S
+        ahead = int(ladder.slope * AHEAD_S) if urgent else 0
         book = step(
             state.book,
             view,
             policy,
-            lambda: _tasks(view, policy, threshold, capacity) if ready else (),
+            lambda: () if held else _tasks(_newest(view, ladder), policy, threshold, capacity, ahead),
             owner=NAME,
             cool_s=policy.memory_evict_cool_s,
+            urgent=urgent,
         )
-        notes = tuple(fault for fault in faults if fault not in state.faults)
-        return Outcome((), replace(state, book=book, faults=faults), notes=notes, effects=book.wanted)
+        if book.wanted != state.book.wanted and ladder.stopped in {evict.target for evict in book.wanted}:
+            ladder = climb(ladder, view, lines, NAME, frozenset(evict.target for evict in book.wanted))
+        surge = plan(ladder, lines, now_s) if watches else None
+        return _outcome(replace(state, book=book, ladder=ladder, faults=faults), surge, notes)
 
 
 MEMORY_EVICT: Final = MemoryEvict()
 _OFF: Final = Outcome((), State())
+
+
+def _newest(view: NodeView, ladder: Ladder) -> NodeView:
+    """A sample may come later than a younger one of the sentinel's: the past evicts nobody."""
+    return replace(view, usage=replace(view.usage, node_memory_bytes=ladder.used))
+
+
+def _outcome(state: State, surge: SurgePlan | None, notes: tuple[str, ...]) -> Outcome[State]:
+    effects: tuple[Effect, ...] = state.book.wanted + state.ladder.reclaim
+    said = state.said if effects == state.said else effects
+    gauges = (("memory_ladder_level", (), float(state.ladder.level)),)
+    return Outcome(state.ladder.decisions, replace(state, said=said), gauges, notes, surge, said)
 
 
 def lower_percent(threshold: Threshold) -> int:
@@ -73,12 +117,13 @@ def node_release_bytes(used: float, capacity: int, threshold: int, lower: int) -
     return capacity * (percent - lower) // 100 if percent >= threshold else 0
 
 
-def _tasks(view: NodeView, policy: Policy, threshold: Threshold, capacity: int) -> Iterator[Task]:
+def _tasks(view: NodeView, policy: Policy, threshold: Threshold, capacity: int, ahead: int) -> Iterator[Task]:
+    """ahead: bytes that the online side will want until the effect shows."""
     broken = dict(_faults(threshold, policy))
     found: tuple[tuple[str, Callable[[], Task | None]], ...] = (
-        (BEST_EFFORT, lambda: _node(view, threshold, capacity, BEST_EFFORT)),
+        (BEST_EFFORT, lambda: _node(view, threshold, capacity, BEST_EFFORT, ahead)),
         (ALLOCATABLE, lambda: _allocatable(view, threshold, capacity)),
-        (NODE, lambda: _node(view, threshold, capacity, NODE)),
+        (NODE, lambda: _node(view, threshold, capacity, NODE, ahead)),
     )
     for feature, make in found:
         task = make() if feature in policy.gates and feature not in broken else None
@@ -102,12 +147,13 @@ def _faults(threshold: Threshold, policy: Policy) -> Iterator[tuple[str, str]]:
         yield NODE, "evictEnabledPriorityThreshold is needed"
 
 
-def _node(view: NodeView, threshold: Threshold, capacity: int, feature: str) -> Task | None:
+def _node(view: NodeView, threshold: Threshold, capacity: int, feature: str, ahead: int) -> Task | None:
     used = fresh(view.usage.node_memory_bytes, view)
     upper, lower = threshold.memory_evict_threshold_percent, lower_percent(threshold)
     release = 0 if used is None else node_release_bytes(used.value, capacity, upper, lower)
     if used is None or release <= 0:
         return None
+    release += ahead
     amount = memory_used(view)
 
     def gives(pod: Pod) -> Amounts:

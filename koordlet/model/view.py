@@ -42,7 +42,8 @@ class Usage:
     pods/nonbe_pods: sums over known pods; hosts/nonbe_hosts: over host applications; be: the BE roots' own
     counters. system = max(0, node - pods - hosts), not yet raised to the reservation.
     surge: non-BE usage as the sentinel saw it over its short window. ls_pressure: share of time in which
-    something of the LS groups waited for a CPU, in permyriad, over the same window.
+    something of the LS groups waited for a CPU, in permyriad, over the same window. memory_pressure: share in which
+    something of the node waited for memory, as the sentinel saw it while it watched memory.
     throttled_containers: how many were throttled since the last pass, None where nobody asked for it.
     """
 
@@ -60,6 +61,7 @@ class Usage:
     surge_mcpu: Reading | None = None
     ls_pressure_permyriad: Reading | None = None
     throttled_containers: int | None = None
+    memory_pressure_permyriad: Reading | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +144,8 @@ class BeRoot:
 class NodeView:
     """interval_s: the collect interval, the unit in which ages are judged. workloads: by cgroup path, every pod,
     container and host application of this pass; made on first use, so look only when the totals give reason to.
-    evictions: by pod uid, what became of the evictions asked for. blocks: disks that policy and
-    pods name. wall_s: wall clock, for the age of pods."""
+    root_usage: the same of the best-effort roots. evictions: by pod uid, what became of the evictions asked for.
+    blocks: disks that policy and pods name. wall_s: wall clock, for the age of pods."""
 
     now_s: float
     interval_s: float = 1.0
@@ -155,6 +157,7 @@ class NodeView:
     support: Support = field(default_factory=Support)
     hardware: Hardware = field(default_factory=Hardware)
     workloads: Mapping[str, WorkloadUsage] = field(default_factory=dict)
+    root_usage: Mapping[str, WorkloadUsage] = field(default_factory=dict)
     evictions: Mapping[str, Eviction] = field(default_factory=dict)
     blocks: BlockDevices = field(default_factory=BlockDevices)
     wall_s: float = 0.0
@@ -168,6 +171,7 @@ class Policy:
     floor_percent: safe floor for stale data when the NodeSLO names none. unset_cpu_quota: pods with CPUs of their own
     run without quota. hami_library: the library that shares a GPU. hooked: a runtime asks us before it makes a
     container.
+    memory_ladder: throttle best effort's memory before evicting. memory_watch: look at memory between ticks.
     *_cool_s: pause after an eviction. evict_min_age_s: younger pods are spared. pods_fresh_s: nothing is evicted on a
     pod list older than that. resctrl_monitor: pods get monitoring groups.
     resctrl_dynamic: best effort's cache and bandwidth shrink while an online workload is over its baseline.
@@ -190,6 +194,8 @@ class Policy:
     resctrl_monitor: bool = False
     resctrl_dynamic: bool = False
     amd_bandwidth_units: int = 160
+    memory_ladder: bool = False
+    memory_watch: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,10 +204,26 @@ class SurgePlan:
 
     nonbe_mcpu: non-BE usage above which the present allowance is too large; None switches the watch off.
     pressure_permyriad: LS pressure above which to look at once; None where there is no such signal.
+    memory_used_bytes, memory_pressure_permyriad: the same for the node's memory.
     """
 
     nonbe_mcpu: int | None = None
     pressure_permyriad: int | None = None
+    memory_used_bytes: int | None = None
+    memory_pressure_permyriad: int | None = None
+
+    def beside(self, other: SurgePlan) -> SurgePlan:
+        """Both plans in one; each names what the other leaves out."""
+
+        def first(one: int | None, two: int | None) -> int | None:
+            return two if one is None else one
+
+        return SurgePlan(
+            first(self.nonbe_mcpu, other.nonbe_mcpu),
+            first(self.pressure_permyriad, other.pressure_permyriad),
+            first(self.memory_used_bytes, other.memory_used_bytes),
+            first(self.memory_pressure_permyriad, other.memory_pressure_permyriad),
+        )
 
 
 S = TypeVar("S")
@@ -211,8 +233,8 @@ S = TypeVar("S")
 class Outcome(Generic[S]):
     """A strategy's answer. decisions: all that it wants now; what it wanted before and no longer names is
     restored by act. gauges: (metric name without prefix, label pairs, value). notes: one-line faults, each
-    logged once per minute at most. plan: only the suppress strategy sets it. effects: all that it wants now and that
-    is no knob."""
+    logged once per minute at most. plan: when to be asked again before the next tick. effects: all that it wants now
+    and that is no knob."""
 
     decisions: tuple[Decision, ...]
     state: S

@@ -127,6 +127,12 @@ class Sampler:
         found = self._rows.find(cgroup)
         return None if found is None else _workload(*found)
 
+    def root_usage(self) -> Iterator[WorkloadUsage]:
+        """The same of the best-effort roots."""
+        for target, row in self._rows.items():
+            if target.kind == lib.KL_ROOT:
+                yield _workload(target, row)
+
     def counts(self) -> SamplerCounts:
         totals = self._totals
         return SamplerCounts(

@@ -103,6 +103,8 @@ static struct kl_sentinel *sentinel_on(int root, int be, int ls)
     CHECK(kl_sentinel_create(&s) == 0);
     struct kl_sentinel_sources sources = {
         .root_fd = root,
+        .meminfo_fd = -1,
+        .memory_psi_fd = -1,
         .usage_kind = KL_COUNTER_USAGE_USEC,
         .be_count = be >= 0,
         .ls_count = ls >= 0,
@@ -115,7 +117,7 @@ static struct kl_sentinel *sentinel_on(int root, int be, int ls)
 
 static int plan(struct kl_sentinel *s, int64_t nonbe_mcpu, int64_t pressure_permyriad)
 {
-    struct kl_sentinel_plan wanted = {nonbe_mcpu, pressure_permyriad, PERIOD_US, WINDOW_US};
+    struct kl_sentinel_plan wanted = {nonbe_mcpu, pressure_permyriad, -1, -1, PERIOD_US, WINDOW_US};
     return kl_sentinel_set_plan(s, &wanted);
 }
 
@@ -186,6 +188,44 @@ static void fires_on_pressure(void)
     close(ls);
 }
 
+static void put_meminfo(int fd, long available_kib)
+{
+    char text[128];
+    int length = snprintf(text, sizeof text, "MemTotal: 8192 kB\nMemFree: 1 kB\nMemAvailable: %ld kB\n", available_kib);
+    CHECK(ftruncate(fd, 0) == 0 && pwrite(fd, text, (size_t)length, 0) == length);
+}
+
+static void fires_on_memory(void)
+{
+    int meminfo = counter_file();
+    int psi = counter_file();
+    struct kl_sentinel *s;
+    CHECK(kl_sentinel_create(&s) == 0);
+    struct kl_sentinel_sources sources = {.root_fd = -1, .meminfo_fd = meminfo, .memory_psi_fd = psi};
+    CHECK(kl_sentinel_set_sources(s, &sources) == 0);
+    struct kl_sentinel_plan used = {-1, -1, 4096 * 1024, -1, PERIOD_US, WINDOW_US};
+    CHECK(kl_sentinel_set_plan(s, &used) == 0);
+    put_psi(psi, 0);
+    put_meminfo(meminfo, 4096);
+    CHECK(!kl_sentinel_look(s, 0)); /* at the line is not above it */
+    put_meminfo(meminfo, 4095);
+    CHECK(kl_sentinel_look(s, 20 * MS));
+    struct kl_sentinel_state state;
+    kl_sentinel_state_read(s, &state);
+    CHECK(state.memory_used_bytes == 4097 * 1024 && state.memory_used_at_ns == 20 * MS && state.errors == 0);
+    struct kl_sentinel_plan pressure = {-1, -1, -1, 1000, PERIOD_US, WINDOW_US};
+    CHECK(kl_sentinel_set_plan(s, &pressure) == 0);
+    put_psi(psi, 30000);
+    CHECK(kl_sentinel_look(s, 140 * MS));
+    CHECK(ftruncate(meminfo, 0) == 0 && kl_sentinel_set_plan(s, &used) == 0);
+    CHECK(!kl_sentinel_look(s, 160 * MS)); /* unreadable is no reading */
+    kl_sentinel_state_read(s, &state);
+    CHECK(state.errors == 1 && state.memory_used_at_ns == 140 * MS);
+    kl_sentinel_destroy(s);
+    close(meminfo);
+    close(psi);
+}
+
 static void unreadable_be_gives_no_reading(void)
 {
     int root = counter_file();
@@ -210,14 +250,17 @@ static void bad_settings_are_refused(void)
 {
     struct kl_sentinel *s = sentinel_on(-1, -1, -1);
     struct kl_sentinel_plan bad[] = {
-        {-2, -1, PERIOD_US, WINDOW_US}, {-1, -2, PERIOD_US, WINDOW_US}, {1, 1, 999, WINDOW_US},
-        {1, 1, 2000000, 3000000},       {1, 1, PERIOD_US, 19999},       {1, 1, PERIOD_US, 10000001},
+        {-2, -1, -1, -1, PERIOD_US, WINDOW_US}, {-1, -2, -1, -1, PERIOD_US, WINDOW_US},
+        {-1, -1, -2, -1, PERIOD_US, WINDOW_US}, {-1, -1, -1, -2, PERIOD_US, WINDOW_US},
+        {1, 1, -1, -1, 999, WINDOW_US},         {1, 1, -1, -1, 2000000, 3000000},
+        {1, 1, -1, -1, PERIOD_US, 19999},       {1, 1, -1, -1, PERIOD_US, 10000001},
     };
     for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
         CHECK(kl_sentinel_set_plan(s, &bad[i]) == -EINVAL);
     int good = counter_file();
     int be[2] = {good, -1};
-    struct kl_sentinel_sources sources = {.root_fd = good, .be_count = 2, .be_fds = be};
+    struct kl_sentinel_sources sources = {
+        .root_fd = good, .meminfo_fd = -1, .memory_psi_fd = -1, .be_count = 2, .be_fds = be};
     CHECK(kl_sentinel_set_sources(s, &sources) == -EBADF);
     sources.be_count = KL_SENTINEL_BE_ROOTS + 1;
     CHECK(kl_sentinel_set_sources(s, &sources) == -E2BIG);
@@ -236,6 +279,8 @@ static void thread_fires_and_stops(void)
     struct kl_sentinel *s = sentinel_on(root, -1, -1);
     struct kl_sentinel_sources sources = {
         .root_fd = root,
+        .meminfo_fd = -1,
+        .memory_psi_fd = -1,
         .usage_kind = KL_COUNTER_USAGE_USEC,
         .trigger_count = 1,
         .trigger_fds = &trigger,
@@ -274,6 +319,7 @@ int main(void)
     noise_is_refused_or_parsed();
     fires_once_per_plan();
     fires_on_pressure();
+    fires_on_memory();
     unreadable_be_gives_no_reading();
     bad_settings_are_refused();
     thread_fires_and_stops();

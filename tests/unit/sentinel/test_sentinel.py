@@ -232,3 +232,21 @@ def test_close_leaves_no_descriptor_and_no_thread(v2_tree: Tree) -> None:
     sentinel.close()
     sentinel.close()
     assert held() == before
+
+
+def test_fires_when_the_node_runs_out_of_memory(v2_tree: Tree, start: Callable[[Tree], Sentinel]) -> None:
+    meminfo = v2_tree.host.proc_root / "meminfo"
+    meminfo.parent.mkdir(parents=True, exist_ok=True)
+    meminfo.write_text("MemTotal: 8192 kB\nMemFree: 1000 kB\nMemAvailable: 5000 kB\n")
+    sentinel = start(v2_tree)
+    sentinel.set_sources((), ())
+    assert sentinel.memory() == (None, None)
+    sentinel.set_plan(SurgePlan(memory_used_bytes=4 << 20))
+    look_more(sentinel)
+    assert not sentinel.take()
+    with meminfo.open("r+") as file:  # in one write, as the kernel shows it whole
+        file.write("MemTotal: 8192 kB\nMemFree: 1000 kB\nMemAvailable: 1000 kB\n")
+    assert fired(sentinel)
+    used, _ = sentinel.memory()
+    assert used is not None
+    assert used.value == 7192 << 10
