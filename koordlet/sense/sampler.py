@@ -184,13 +184,18 @@ class Sampler:
         )
 
     def _append(self, now_s: float, usage: Usage) -> None:
+        """The system's memory at the node's moment, though parts of it are older: averages of both must be of the same
+        moments."""
         if self._rings is None:
             return
+        system_memory = usage.system_memory_bytes
+        if system_memory is not None and usage.node_memory_bytes is not None:
+            system_memory = Reading(system_memory.value, usage.node_memory_bytes.at_s)
         readings = (
             usage.node_mcpu,
             usage.node_memory_bytes,
             usage.system_mcpu,
-            usage.system_memory_bytes,
+            system_memory,
             usage.be_mcpu,
             usage.be_memory_bytes,
         )

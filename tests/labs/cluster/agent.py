@@ -35,6 +35,7 @@ class Agent:
         own = [
             *(f"--state-dir={self.folder}/state", f"--run-dir={self.folder}/run"),
             *(f"-audit-log-dir={self.folder}/audit", "-addr=127.0.0.1:0"),
+            f"-prediction-checkpoint-filepath={self.folder}/prediction",
             *(f"--cgroup-root=/{self.sandbox.name}", "--cgroup-driver=cgroupfs"),
         ]
         if kubelet_root is not None:

@@ -359,3 +359,18 @@ def test_an_outdated_node_gives_no_system_usage(node: Node) -> None:
     assert value(node.second(node_mcpu=100).system_mcpu) == 100
     (node.tree.host.proc_root / "stat").write_text("")
     assert [value(node.second().system_mcpu) for _ in range(3)] == [100, 100, None]
+
+
+def test_the_system_has_a_memory_sample_at_each_of_the_nodes(node: Node) -> None:
+    """Pods' memory comes round slowly; averages of node and system are of the same moments all the same."""
+    for number in range(30):
+        node.tree.make(f"p{number}")
+        node.tree.memory(f"p{number}", MIB)
+    node.sync(*(pod(f"p{number}") for number in range(30)))
+    for _ in range(25):
+        node.second(node_mcpu=100)
+    whole, system = (node.rings.latest(kind, "", "memory") for kind in ("node", "system"))
+    assert whole is not None
+    assert system is not None
+    assert (system.count, system.latest_s) == (whole.count, whole.latest_s)
+    assert system.avg == whole.avg - 30 * MIB

@@ -1,0 +1,141 @@
+"""Cluster lab: the NodeMetric that koord-manager makes gets a whole status within its interval, again and again."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any
+
+import pytest
+
+from koordlet.model.quantity import parse_mcpu, parse_units
+from tests.labs.cluster.agent import Agent
+from tests.labs.cluster.api import MERGE_PATCH
+from tests.labs.cluster.lab import Cluster
+from tests.labs.cluster.node import NAME, Node, pod
+
+pytestmark = [pytest.mark.lab_cluster, pytest.mark.timeout(900)]
+
+PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NAME}"
+INTERVAL_S = 30.0
+"""The shortest that is allowed."""
+SLACK_S = 5.0
+DURATIONS = ["5m0s", "10m0s"]
+
+
+def metric() -> dict[str, Any]:
+    """As koord-manager makes it."""
+    policy = {
+        "aggregateDurationSeconds": 60,
+        "reportIntervalSeconds": int(INTERVAL_S),
+        "nodeAggregatePolicy": {"durations": DURATIONS},
+        "nodeMemoryCollectPolicy": "usageWithoutPageCache",
+    }
+    return {
+        "apiVersion": "slo.koordinator.sh/v1alpha1",
+        "kind": "NodeMetric",
+        "metadata": {"name": NAME},
+        "spec": {"metricCollectPolicy": policy, "aLaterVersionsKey": {"x": 1}},
+    }
+
+
+@pytest.fixture(scope="module")
+def agent(cluster: Cluster, cluster_node: Node) -> Iterator[Agent]:
+    cluster.admin.create(metric())
+    cluster.admin.create(pod("web", {"cpu": "50m", "memory": "32Mi"}, {"cpu": "200m"}))
+    cluster.sandbox.wait("the pod runs", lambda: phase(cluster, "web") == "Running", 60)
+    made = Agent(cluster, cluster_node, kubelet_root=cluster_node.root).start()
+    yield made
+    made.stop()
+    cluster.admin.delete(PATH)
+    cluster.admin.delete("/api/v1/namespaces/lab/pods/web")
+
+
+def phase(cluster: Cluster, name: str) -> str:
+    return str(cluster.admin.get(f"/api/v1/namespaces/lab/pods/{name}")["status"]["phase"])
+
+
+def status(cluster: Cluster) -> dict[str, Any]:
+    found: dict[str, Any] = cluster.admin.get(PATH).get("status", {})
+    return found
+
+
+def time_of(found: dict[str, Any]) -> float:
+    return datetime.fromisoformat(found["updateTime"]).timestamp() if "updateTime" in found else 0.0
+
+
+def next_report(cluster: Cluster, agent: Agent, seconds: float = INTERVAL_S + SLACK_S) -> dict[str, Any]:
+    before = time_of(status(cluster))
+    agent.until("a new report", lambda: time_of(status(cluster)) > before, seconds)
+    return status(cluster)
+
+
+def cpu(usage: dict[str, Any]) -> int:
+    return parse_mcpu(usage["resources"]["cpu"])
+
+
+def memory(usage: dict[str, Any]) -> int:
+    return parse_units(usage["resources"]["memory"])
+
+
+def test_a_whole_status_within_the_interval(cluster: Cluster, agent: Agent) -> None:
+    found = next_report(cluster, agent)
+    assert abs(time.time() - time_of(found)) < SLACK_S
+    node = found["nodeMetric"]
+    for name in ("aggregatedNodeUsages", "aggregatedSystemUsages"):
+        assert [one["duration"] for one in node[name]] == DURATIONS
+        assert set(node[name][0]["usage"]) == {"avg", "p50", "p90", "p95", "p99"}
+    assert cpu(node["nodeUsage"]) > 0
+    assert memory(node["nodeUsage"]) > 64 << 20
+    assert 0 <= cpu(node["systemUsage"]) <= cpu(node["nodeUsage"])
+    assert 0 < memory(node["systemUsage"]) < memory(node["nodeUsage"]) * 1.01  # it begins some seconds later
+    (web,) = [row for row in found["podsMetric"] if row["name"] == "web"]
+    assert (web["namespace"], web["priority"], web["qos"]) == ("lab", "koord-prod", "LS")
+    assert 0 < memory(web["podUsage"]) < 64 << 20
+    assert [row["numaNodeID"] for row in node["numaUsages"]] == list(range(len(node["numaUsages"])))
+    assert sum(memory(row["nodeUsage"]) for row in node["numaUsages"]) > 64 << 20
+    # The pods are young: nothing is taken from them yet, and their requests count as their peak.
+    assert found["prodReclaimableMetric"]["resource"]["resources"] == {"cpu": "0", "memory": "0"}
+    assert cpu(found["prodPeakMetric"]["resource"]) >= 50
+    print(json.dumps(found)[:1500])
+
+
+def test_one_write_each_interval(cluster: Cluster, agent: Agent) -> None:
+    first = next_report(cluster, agent)
+    written = agent.metric("publications_total", publication="nodemetric", result="written")
+    second = next_report(cluster, agent)
+    assert INTERVAL_S - 1 <= time_of(second) - time_of(first) <= INTERVAL_S + SLACK_S
+    assert agent.metric("publications_total", publication="nodemetric", result="written") == written + 1
+    assert "not reported" not in json.dumps(agent.ask("/v1/status")["degraded"])
+
+
+def test_another_writer_of_the_status_does_not_stay(cluster: Cluster, agent: Agent) -> None:
+    foreign = {"podsMetric": [{"name": "ghost", "namespace": "x", "podUsage": {}}], "hostApplicationMetric": [{}]}
+    cluster.admin.must("PATCH", f"{PATH}/status", {"status": foreign}, MERGE_PATCH)
+    found = next_report(cluster, agent)
+    assert "ghost" not in json.dumps(found)
+    assert "hostApplicationMetric" not in found
+    assert cluster.admin.get(PATH)["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == INTERVAL_S
+
+
+def test_a_deleted_object_is_filled_again_when_it_is_back(cluster: Cluster, agent: Agent) -> None:
+    cluster.admin.delete(PATH)
+    ticks = agent.metric("ticks_total")
+    agent.until("it ticks on", lambda: agent.metric("ticks_total") >= ticks + 3, 10)
+    cluster.admin.create(metric())
+    found = next_report(cluster, agent)
+    assert {row["name"] for row in found["podsMetric"]} >= {"web"}
+
+
+def test_models_are_kept_over_a_restart(cluster: Cluster, agent: Agent) -> None:
+    uid = cluster.admin.get("/api/v1/namespaces/lab/pods/web")["metadata"]["uid"]
+    agent.stop()
+    saved = json.loads((agent.folder / "prediction" / uid).read_text())
+    assert saved["UID"] == uid
+    assert saved["CPU"]["totalWeight"] > 0
+    assert (agent.folder / "prediction" / "__node-sys__").exists()
+    agent.start()
+    agent.until("models are restored", lambda: "prediction.restored" in agent.text(), 30)
+    next_report(cluster, agent, INTERVAL_S + 3 * SLACK_S)
