@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from koordlet.act.attributes import ATTRIBUTES_FILE, Attributes
 from koordlet.act.core_sched import CoreCookies
 from koordlet.act.journal import read_boot_id
+from koordlet.act.network import Network
 from koordlet.act.oom_score import OomScores
+from koordlet.act.terway import TerwayFiles
 from koordlet.config.flags import Flags
+from koordlet.decide.podrules import terway
 from koordlet.kernel.host import Host
 from koordlet.model.effect import Applier
 
@@ -17,4 +22,10 @@ def make_appliers(flags: Flags, host: Host) -> tuple[Applier, ...]:
     return (
         OomScores(host, attributes, observe=flags.observe),
         CoreCookies(host, attributes, observe=flags.observe),
+        Network(attributes, observe=flags.observe),
+        TerwayFiles(
+            Path("/var/lib" if flags.host_mode else "/host-var-lib") / "terway/qos",
+            (terway.NODE_FILE, terway.POD_FILE),
+            observe=flags.observe or "TerwayQoS" not in flags.gates.effective,
+        ),
     )

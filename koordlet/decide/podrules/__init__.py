@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from koordlet.decide.podrules import batch, core_sched, cpuset, gpu, group_identity, oom_score, quota, rdma
+from koordlet.decide.podrules import batch, core_sched, cpuset, gpu, group_identity, network, oom_score, quota, rdma
 from koordlet.decide.podrules.context import PodContext, context_of
 from koordlet.decide.podrules.wanted import Wanted
 from koordlet.model.knob import Decision, Knob
@@ -28,6 +28,7 @@ RULES: Final[tuple[tuple[str, str, Rule], ...]] = (
     ("GroupIdentity", "GroupIdentity", group_identity.rule),
     ("OOMScoreAdj", "OOMScoreAdj", oom_score.rule),
     ("CoreSched", "CoreSched", core_sched.rule),
+    ("TCNetworkQoS", "TCNetworkQoS", network.rule),
     ("GPUEnvInject", "GPUEnvInject", gpu.rule),
     ("RDMADeviceInject", "RDMADeviceInject", rdma.rule),
 )

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from koordlet.decide.podrules import NAME, PodContext, answer, context_of, cpuset, group_identity
+from koordlet.decide.podrules import NAME, PodContext, answer, context_of, cpuset, group_identity, network, terway
 from koordlet.model.effect import Effect
 from koordlet.model.knob import Decision, Knob
 from koordlet.model.pod import Container, HostApp, Pod, Tree
@@ -68,6 +68,10 @@ class PodRules:
                 notes.update(f"pod {pod.key}: {fault}" for fault in found.faults)
         for app in view.host_apps:
             decisions += _of_host_app(app, context, roots)
+        classes, faults = network.node_classes(context)
+        effects += classes
+        notes.update(faults)
+        effects += terway.files(view.pods, context)
         made, done = tuple(decisions), tuple(effects)
         fresh = State(
             key=key,
