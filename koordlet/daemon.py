@@ -233,6 +233,8 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
 
     through = ThroughCluster(cluster.evictions) if cluster else None
     evictor = make_evictor(flags, host, audit, metrics, through)
+    hardware = HardwareInput(flags, host, sampler.workloads)
+    stack.callback(hardware.close)
     engine = Engine(
         Parts(
             sources=(*sources.all, doors),
@@ -255,7 +257,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             ),
             blocks=qosloops.blocks(host),
             evictions=evictor.book,
-            hardware=HardwareInput(host).poll,
+            hardware=hardware.poll,
             intervals_s={
                 "suppress": flags.cpu_suppress_interval_s,
                 "cpu_evict": flags.cpu_evict_interval_s,

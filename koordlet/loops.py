@@ -18,6 +18,7 @@ import structlog
 
 from koordlet.doors.admission import OWNER, Admitted, Inbox
 from koordlet.model.blkio import BlockDevices
+from koordlet.model.cpuset import CpuSet
 from koordlet.model.effect import Applier, Effect, EffectReport
 from koordlet.model.eviction import Eviction
 from koordlet.model.hardware import Hardware
@@ -105,10 +106,10 @@ class Parts:
     pressures: Callable[[PodSet, float], Pressures | None] = lambda pods, now_s: None
     appliers: tuple[Applier, ...] = ()
     evictions: Callable[[], Mapping[str, Eviction]] = dict
-    hardware: Callable[[PodSet, float], Hardware] = lambda pods, now_s: Hardware()
     inbox: Inbox | None = None
     on_pods: tuple[str, ...] = ("podrules",)
     blocks: Callable[[PodSet, Policy, float], BlockDevices] = lambda pods, policy, now_s: NO_BLOCKS
+    hardware: Callable[[PodSet, CpuSet, float], Hardware] = lambda pods, online, now_s: Hardware()
     intervals_s: dict[str, float] = field(default_factory=dict)
     interval_s: float = 1.0
     observe: bool = False
@@ -289,10 +290,12 @@ class Engine:
         usage = parts.sense.sample(now_s, nonbe, pressure)
         if parts.watch is not None:
             usage = _with_memory(usage, parts.watch)
+        node = parts.node(now_s)
+        online = node.topology.online if node.topology is not None else CpuSet()
         self._view = NodeView(
             now_s=now_s,
             interval_s=parts.interval_s,
-            node=parts.node(now_s),
+            node=node,
             usage=usage,
             pods=pods,
             host_apps=apps,
@@ -301,8 +304,8 @@ class Engine:
             workloads=LazyWorkloads(parts.sense.workloads, parts.sense.find),
             root_usage=LazyWorkloads(parts.sense.root_usage),
             evictions=parts.evictions(),
-            hardware=parts.hardware(pods, now_s),
             blocks=parts.blocks(pods, policy, now_s),
+            hardware=parts.hardware(pods, online, now_s),
             wall_s=parts.wall(),
         )
         return self._view

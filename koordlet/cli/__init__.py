@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "status": "mode, sources, strategies, values held and faults of the running agent",
     "top": "live view: node, QoS classes, pods, best-effort allowance and why",
     "explain": "why a workload's kernel values are what they are",
+    "report": "longer answers: interference between online and best-effort work",
     "undo": "put every kernel value back that an agent left behind",
     "demo": "see it work on this machine with a load of its own",
 }

@@ -51,6 +51,8 @@ class Flags:
     stale_floor_percent: int
     enable_resctrl_collector: bool
     resctrl_collector_interval_s: float
+    cpi_collector_interval_s: float
+    collect_cpi_timewindow_s: float
     resctrl_mount: bool
     resctrl_dynamic: bool
     mba_amd_units: int
@@ -162,6 +164,8 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         stale_floor_percent=read.number("stale-floor-percent", high=100),
         enable_resctrl_collector=read.switch("enable-resctrl-collector"),
         resctrl_collector_interval_s=read.seconds("resctrl-collector-interval"),
+        cpi_collector_interval_s=read.seconds("cpi-collector-interval"),
+        collect_cpi_timewindow_s=read.seconds("collect-cpi-timewindow"),
         resctrl_mount=read.switch("resctrl-mount"),
         resctrl_dynamic=read.switch("resctrl-dynamic"),
         mba_amd_units=read.number("mba-amd-units", high=65536),

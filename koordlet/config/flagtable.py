@@ -85,6 +85,9 @@ FLAGS: Final = (
     Flag("enable-resctrl-collector", _B, "false", "collect cache occupancy and memory bandwidth of classes and pods "
          "(with gate ResctrlCollector)"),
     Flag("resctrl-collector-interval", _D, "10s", "its interval", low=1),
+    Flag("cpi-collector-interval", _D, "60s", "interval of counting cycles per instruction of containers (with gate "
+         "CPICollector)", low=1),
+    Flag("collect-cpi-timewindow", _D, "10s", "window of one count; as long as the interval: always on", low=1),
     Flag("resctrl-mount", _B, "false", "mount resctrl at the start when nobody has; unmounted again by undo"),
     Flag("resctrl-dynamic", _B, "false", "shrink the cache and bandwidth of best effort while an online workload is "
          "slower than its baseline (needs resctrl)"),
@@ -209,8 +212,6 @@ FLAGS: Final = (
     Flag("docker-endpoint", _T, "", "container runtime socket", _LATER),
     Flag("pouch-endpoint", _T, "", "container runtime socket", _LATER),
     Flag("collect-node-storage-info-interval", _D, "1s", "interval of reading disks", _LATER),
-    Flag("cpi-collector-interval", _D, "60s", "interval of counting cycles per instruction", _LATER),
-    Flag("collect-cpi-timewindow", _D, "10s", "window of one count", _LATER),
     Flag("psi-collector-interval", _D, "10s", "interval of reading pressure for reports", _LATER),
     Flag("coldpage-collector-interval", _D, "5s", "interval of reading cold pages", _LATER),
     Flag("runtime-hooks-reconcile-interval", _D, "10s", "interval of the hooks' reconciler", _LATER, k8s=True),

@@ -23,6 +23,7 @@ from koordlet.model.status import Snapshot
 from koordlet.model.view import WorkloadUsage
 from koordlet.report.families import PREFIX, Families
 from koordlet.report.families_external import external_families
+from koordlet.report.families_hardware import hardware_families
 from koordlet.report.families_internal import internal_families
 
 _BUCKETS_MS: Final = tuple(0.01 * 4**k for k in range(8))
@@ -158,6 +159,7 @@ class Metrics:
         if which is not Which.INTERNAL and snapshot is not None:
             families = Families(snapshot.view.node.name)
             external_families(families, snapshot, workloads)
+            hardware_families(families, snapshot)
             yield from families
 
 

@@ -16,6 +16,7 @@ from koordlet.report.audit import TAIL_RECORDS, AuditLog
 from koordlet.report.cpumap import cpus_json
 from koordlet.report.explain import explain_json
 from koordlet.report.health import Health, liveness, readiness
+from koordlet.report.interference import interference_json
 from koordlet.report.metrics import Metrics, Which
 from koordlet.report.status import status_json, top_json
 
@@ -69,6 +70,7 @@ class Pages:
             "/v1/top": self._top,
             "/v1/cpus": self._cpus,
             "/v1/explain": self._explain,
+            "/v1/interference": self._interference,
             "/v1/audit": self._audit_tail,
         }
 
@@ -90,6 +92,10 @@ class Pages:
     def _cpus(self, query: Mapping[str, str], accept: str) -> Reply:
         snapshot = self._snapshot()
         return _NOT_YET if snapshot is None else _json(200, cpus_json(snapshot))
+
+    def _interference(self, query: Mapping[str, str], accept: str) -> Reply:
+        snapshot = self._snapshot()
+        return _NOT_YET if snapshot is None else _json(200, interference_json(snapshot, self._clock()))
 
     def _explain(self, query: Mapping[str, str], accept: str) -> Reply:
         what = query.get("workload", "")
