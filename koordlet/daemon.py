@@ -50,6 +50,7 @@ from koordlet.wiring import podrules, qosloops
 from koordlet.wiring.doors import events_page, http_door, pod_resources_door
 from koordlet.wiring.evict import ThroughCluster, make_evictor
 from koordlet.wiring.hardware import HardwareInput, make_resctrl
+from koordlet.wiring.metrics import include_node
 from koordlet.wiring.runtime import RuntimeDoors
 from koordlet.wiring.sources import Sources, make_sources
 
@@ -118,15 +119,22 @@ class Agent:
         interval_s = watchdog_interval_s()
         pinged_s = 0.0
         degraded: tuple[str, ...] = ()
+        reloading = False
 
         def after_tick(now_s: float) -> None:
-            nonlocal pinged_s, degraded
+            nonlocal pinged_s, degraded, reloading
             snapshot = self.engine.snapshot
             if snapshot is not None and snapshot.degraded != degraded:
                 degraded = snapshot.degraded
                 log.warning("degraded" if degraded else "degraded.over", reasons=list(degraded))
+            if reloading:  # this tick has looked at every file after the signal
+                reloading = False
+                self.notifier.ready("running")
+                log.info("reload.done")
             if self.stop.reload:
                 self.stop.reload = False
+                reloading = True
+                self.notifier.reloading()
                 log.info("reload.asked")
             if self.engine.stats.ticks == 1:
                 self.notifier.ready("running")
@@ -193,6 +201,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         version=own_version,
         node=flags.node_name,
     )
+    include_node(metrics, flags)
     cluster = None if flags.standalone else _cluster(flags, host, rings, metrics, stack)
     kubelet = cluster.pods if cluster else None
     sources = make_sources(flags, host, kubepods, stack, lambda now_s: node.poll(now_s), kubelet, stop.wake)
@@ -225,7 +234,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         return ls_groups(pods, kubepods.get if kubepods.wanted else None)
 
     def degraded() -> tuple[str, ...]:
-        reasons = [*executor.degraded(), policy.error, node.error, *sources.errors(), *doors.errors()]
+        reasons = [*executor.degraded(), policy.error, node.error, sampler.lack, *sources.errors(), *doors.errors()]
         reasons += cluster.errors() if cluster else ()
         if audit.last_error:
             reasons.append(f"audit: {audit.last_error}")
@@ -247,6 +256,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             node=node.poll,
             support=support.poll,
             degraded=degraded,
+            notes=lambda: policy.notes,
             ls_groups=online,
             pressures=_pressures(flags, PressureMeter(host), online),
             appliers=(

@@ -135,6 +135,7 @@ class PolicyInput:
                 flags.policy, lambda path: load_policy(path, kubepods.host_app_dir), None, required=required
             )
         self._polled_s = float("-inf")
+        self.notes: tuple[str, ...] = ()
         self.current = self._build(None)
 
     def poll(self, now_s: float) -> Policy:
@@ -142,7 +143,8 @@ class PolicyInput:
             self._polled_s = now_s
             if self._file.poll(now_s):
                 loaded = self._file.value
-                for warning in loaded.warnings if loaded else ():
+                self.notes = loaded.warnings if loaded else ()
+                for warning in self.notes:
                     log.warning("policy.warning", what=warning)
                 self.current = self._build(loaded)
             if self._file.failures != self._failures:

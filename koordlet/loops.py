@@ -102,6 +102,7 @@ class Parts:
     node: Callable[[float], NodeInfo]
     support: Callable[[float], Support]
     degraded: Callable[[], tuple[str, ...]] = tuple
+    notes: Callable[[], tuple[str, ...]] = tuple
     ls_groups: Callable[[PodSet], tuple[str, ...]] = lambda pods: ()
     pressures: Callable[[PodSet, float], Pressures | None] = lambda pods, now_s: None
     appliers: tuple[Applier, ...] = ()
@@ -399,6 +400,7 @@ class Engine:
             wall_s=self.parts.wall(),
             observe=self.parts.observe,
             degraded=self.parts.degraded(),
+            notes=self.parts.notes(),
             pressures=self.parts.pressures(view.pods, view.now_s),
             effects=dict(self._effects),
         )

@@ -35,6 +35,7 @@ from koordlet.kernel.write import write_file
 from koordlet.model.audit import AuditSink
 from koordlet.model.knob import RESTORE, Decision, Knob, Restore
 from koordlet.model.status import ApplyReport, Held, HeldState
+from koordlet.model.why import why_text
 
 log = structlog.get_logger(__name__)
 
@@ -237,7 +238,9 @@ class Executor:
         if self._journal is None:
             self._observe(slot, found, as_text(data), now_s)
             return None
-        return Job(target, knob, found, data, value, slot.original, slot.entry)
+        decision = slot.decision
+        reason = why_text(decision.why)
+        return Job(target, knob, found, data, value, slot.original, slot.entry, owner=decision.owner, reason=reason)
 
     def _recognise(self, slot: Slot, target: str, found: Look) -> None:
         """Is it the cgroup we know? If not, what did it say before us?"""

@@ -17,7 +17,7 @@ class Job:
     """One file to be changed. data: what the last write carries, standing for `value`. original: first bytes of the
     file as far as known, recorded unless the journal has an entry. restoring: on success the journal's entry is done.
     unrecorded: the journal refused. error/errno/gone/after: the outcome. lifted: not the original, but what means the
-    same (unpin.py); the journal keeps the entry."""
+    same (unpin.py); the journal keeps the entry. owner, reason: of the decision, for the journal."""
 
     target: str
     knob: Knob
@@ -33,6 +33,8 @@ class Job:
     gone: bool = False
     lifted: bool = False
     after: bytes = b""
+    owner: str = ""
+    reason: str = ""
 
     @property
     def key(self) -> Key:

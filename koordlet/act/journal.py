@@ -3,7 +3,8 @@
 Format. A text file, `/var/lib/koordlet/journal`, only appended to while the agent runs. The first line is a comment.
 Every other line is eight hex digits of CRC-32, a blank, and a JSON object over which the CRC was taken:
 
-    {"original": TEXT, "id": N, "target": CGROUP, "knob": NAME, "path": FILE, "inode": N, "boot": ID, "ours": [TEXT]}
+    {"original": TEXT, "id": N, "target": CGROUP, "knob": NAME, "path": FILE, "inode": N, "boot": ID, "ours": [TEXT],
+     "owner": STRATEGY, "reason": WHY}
     {"ours": [[N, TEXT], ...]}            values about to be written to the files of these ids
     {"settled": [[N, TEXT], ...]}         the file reads back as this now; earlier values are no longer ours
     {"done": [N, ...]}                    restored, left to somebody else, or gone
@@ -39,6 +40,8 @@ HEADER: Final = b"# koordlet journal 1: original content of the kernel files it 
 COMPACT_BYTES: Final = 262_144
 """A longer file is compacted, provided that this makes it four times smaller."""
 OURS_MAX: Final = 16
+REASON_MAX: Final = 256
+"""Characters kept of the reason for a first write."""
 _KNOBS: Final = {knob.value for knob in Knob}
 
 
@@ -48,7 +51,9 @@ class JournalError(Exception):
 
 @dataclass(slots=True)
 class Entry:
-    """One changed file. original: its first bytes. ours: values that we may have left there, oldest first."""
+    """One changed file. original: its first bytes. ours: values that we may have left there, oldest first.
+
+    owner, reason: the strategy that first changed it and why, for whoever reads of the undo; "" where nobody said."""
 
     target: str
     knob: Knob
@@ -57,6 +62,8 @@ class Entry:
     original: bytes
     ours: list[bytes] = field(default_factory=list)
     id: int = 0
+    owner: str = ""
+    reason: str = ""
 
 
 def read_boot_id(host: Host) -> str:
@@ -233,6 +240,8 @@ class Journal:
                         original=_bytes(record["original"]),
                         ours=[_bytes(text) for text in record["ours"]],
                         id=record["id"],
+                        owner=str(record.get("owner", "")),
+                        reason=str(record.get("reason", ""))[:REASON_MAX],
                     )
                 )
             return
@@ -265,6 +274,8 @@ class Journal:
                 "inode": entry.inode,
                 "boot": self._boot_id,
                 "ours": [_text(data) for data in entry.ours],
+                **({"owner": entry.owner} if entry.owner else {}),
+                **({"reason": entry.reason} if entry.reason else {}),
             }
         )
 

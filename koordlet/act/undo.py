@@ -38,7 +38,9 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class UndoRow:
-    """original/current: file text; current is what the file said before the undo, "" where it is gone."""
+    """original/current: file text; current is what the file said before the undo, "" where it is gone.
+
+    owner, reason: of the first write, as the journal has them."""
 
     target: str
     knob: Knob
@@ -47,6 +49,8 @@ class UndoRow:
     current: str
     action: Action
     error: str = ""
+    owner: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,18 +143,29 @@ def _outcome(job: Job) -> Action:
 
 def _row(entry: Entry | None, current: str, action: Action, error: str = "") -> UndoRow:
     assert entry is not None  # every job of an undo has one
-    return UndoRow(entry.target, entry.knob, entry.path, as_text(entry.original), current, action, error)
+    original = as_text(entry.original)
+    return UndoRow(entry.target, entry.knob, entry.path, original, current, action, error, entry.owner, entry.reason)
 
 
 def _tell(audit: AuditSink, row: UndoRow, why: str) -> None:
+    """Under the name of the strategy that had changed the file, with its reason."""
+    owner, set_by = row.owner or "undo", f"set by {row.owner}: {row.reason}" if row.owner else ""
     if row.action is Action.RESTORED:
-        audit(record("restore", row.target, row.knob, row.current, row.original, owner="undo", note=why))
+        audit(record("restore", row.target, row.knob, row.current, row.original, owner=owner, note=_notes(why, set_by)))
     elif row.action is Action.LIFTED:
-        note = f"{why}; all CPUs for an empty list, which the kernel refuses while processes run here"
-        audit(record("restore", row.target, row.knob, row.current, row.original, owner="undo", note=note))
+        lifted = "all CPUs for an empty list, which the kernel refuses while processes run here"
+        note = _notes(why, lifted, set_by)
+        audit(record("restore", row.target, row.knob, row.current, row.original, owner=owner, note=note))
     elif row.action is Action.KEPT:
-        note = f"{why}; foreign value kept"
-        audit(record("restore", row.target, row.knob, row.current, row.current, owner="undo", note=note))
+        note = _notes(why, "foreign value kept", set_by)
+        audit(record("restore", row.target, row.knob, row.current, row.current, owner=owner, note=note))
     elif row.action is Action.FAILED:
         log.warning("undo.failed", path=row.path, value=row.original, error=row.error)
-        audit(record("refused", row.target, row.knob, row.current, row.original, owner="undo", error=row.error))
+        note = _notes(why, set_by)
+        audit(
+            record("refused", row.target, row.knob, row.current, row.original, owner=owner, note=note, error=row.error)
+        )
+
+
+def _notes(*parts: str) -> str:
+    return "; ".join(part for part in parts if part)

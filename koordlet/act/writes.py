@@ -12,7 +12,7 @@ from pathlib import Path
 
 from koordlet.act.coupled import WEIGHT_AFTER_IDLE, add_weights, weights_at_risk
 from koordlet.act.job import Job
-from koordlet.act.journal import Entry, Journal, JournalError
+from koordlet.act.journal import REASON_MAX, Entry, Journal, JournalError
 from koordlet.act.look import as_text, says, value_of
 from koordlet.act.newborn import newborns
 from koordlet.act.order import Change, Key, Step, plan
@@ -89,7 +89,8 @@ def _record(host: Host, journal: Journal, jobs: Mapping[Key, Job], writes: list[
     for job in jobs.values():
         if job.entry is None:
             path, inode = os.fspath(job.look.path), job.look.inode
-            job.entry = Entry(job.target, job.knob, path, inode, job.original, values.get(job.key, []))
+            ours, reason = values.get(job.key, []), job.reason[:REASON_MAX]
+            job.entry = Entry(job.target, job.knob, path, inode, job.original, ours, owner=job.owner, reason=reason)
             fresh.append(job)
     weights = weights_at_risk(host, journal, jobs)
     try:

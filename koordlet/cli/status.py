@@ -83,6 +83,8 @@ def heading(answer: dict[str, Any]) -> Text:
     line.append(f", as of {words.age(age_s)} ago", "bold red" if late else "")
     for reason in answer["degraded"]:
         line.append(f"\ndegraded: {reason}", "red")
+    for note in answer["notes"]:
+        line.append(f"\nnote: {note}", "yellow")
     return line
 
 

@@ -30,6 +30,7 @@ MANAGER_GATE: Final = "BECPUManager"
 
 _FAULT_CAPACITY: Final = "node CPU capacity is unknown: BE CPU suppress keeps what it has"
 _FAULT_NO_USAGE: Final = "node CPU usage was never read: BE CPU suppress waits"
+_FIRST_LOOK: Final = ""
 _FAULT_FROZEN: Final = "usage readings are missing or older than 3 intervals: the BE CPU allowance is frozen"
 _FAULT_FLOOR: Final = "usage readings are older than 15 s: BE CPU goes to its safe floor"
 _FAULT_TOPOLOGY: Final = "CPU topology is unknown: the BE cpuset stays as it is"
@@ -88,7 +89,8 @@ class Suppress:
         demand = target.read_demand(view.usage, view.node.reserved_mcpu)
         at_s = demand.at_s if demand is not None else state.sample_at_s
         if at_s is None:
-            return _keep(view, state, _FAULT_NO_USAGE)
+            # A rate takes two looks: that the first tick has none is no fault.
+            return _keep(view, state, _FAULT_NO_USAGE if state.faults else _FIRST_LOOK)
         trust = judge(now_s - at_s, view.interval_s)
         if trust is Trust.FLOOR and state.allowance_mcpu is not None:
             goal, state = _floor_goal(state.allowance_mcpu, capacity, threshold, policy, state)
@@ -269,7 +271,7 @@ def _floor_mcpu(view: NodeView, capacity: int, threshold: Threshold) -> int:
 
 def _keep(view: NodeView, state: State, fault: str) -> Outcome[State]:
     """No judgement this round: what was wanted stays wanted, and the fault is told when it begins."""
-    notes = () if fault in state.faults else (fault,)
+    notes = () if fault in state.faults or not fault else (fault,)
     return Outcome(state.decisions, replace(state, faults=(fault,)), gauges=_gauges(view, state), notes=notes)
 
 

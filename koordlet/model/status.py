@@ -73,7 +73,8 @@ class TickStats:
 class Snapshot:
     """One tick's whole story, handed by the loop to report; immutable, so any thread may read it.
 
-    degraded: reasons why health is degraded, empty when fine. wall_s: time.time() of the tick.
+    degraded: reasons why health is degraded, empty when fine. notes: what else the operator should know (an unknown key
+    of the policy). wall_s: time.time() of the tick.
     pressures: latest pressure readings, None where the kernel has none. effects: by kind of effect.
     """
 
@@ -84,5 +85,6 @@ class Snapshot:
     wall_s: float
     observe: bool = False
     degraded: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     pressures: Pressures | None = None
     effects: dict[str, EffectReport] = field(default_factory=dict)

@@ -133,6 +133,9 @@ def _loop(families: Families, snapshot: Snapshot) -> None:
     families.counter("surges", "Rounds between two ticks, because the sentinel woke the loop.", stats.surges)
     families.gauge("observe_mode", "1 while nothing is written (--observe).", float(snapshot.observe))
     families.gauge("degraded", "Number of reasons why the agent is degraded.", len(snapshot.degraded))
+    families.gauge(
+        "notes", "Number of things that the operator should know and that are no fault.", len(snapshot.notes)
+    )
     families.gauge("pods", "Known workloads.", len(snapshot.view.pods.pods))
 
 

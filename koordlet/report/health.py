@@ -64,6 +64,7 @@ def readiness(snapshot: Snapshot | None, now_s: float) -> Health:
     failing = snapshot.stats.strategy_errors
     lines += [f"{name}: degraded: {failing[name]}" if name in failing else f"{name}: ok" for name in _names(snapshot)]
     lines += [f"degraded: {reason}" for reason in snapshot.degraded]
+    lines += [f"note: {note}" for note in snapshot.notes]
     return Health(ok, tuple(lines))
 
 

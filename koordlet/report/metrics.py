@@ -45,6 +45,9 @@ class Which(Enum):
     EXTERNAL = "external"
 
 
+Collect = Callable[[Families, Snapshot], None]
+
+
 class Metrics:
     """The registry. All methods may be called from any thread.
 
@@ -72,6 +75,7 @@ class Metrics:
         self._start_time_s = start_time_s
         self._version = version
         self._counts = Counts()
+        self._more: dict[Which, list[Collect]] = {Which.INTERNAL: [], Which.EXTERNAL: []}
         self._internal = CollectorRegistry(auto_describe=False)
         self._updates = Histogram(
             f"{PREFIX}resource_update_duration_milliseconds",
@@ -133,6 +137,10 @@ class Metrics:
             pod = (("pod_namespace", evict.namespace), ("pod_name", evict.name))
             self._counts.add("pod_eviction_detail", (*pod, ("reason", "evicted")), most=_DETAILS)
 
+    def include(self, collect: Collect, which: Which = Which.INTERNAL) -> None:
+        """More families of another room, made at each scrape. which: of the two registries."""
+        self._more[which].append(collect)
+
     def exposition(self, accept: str = "", which: Which = Which.ALL) -> tuple[bytes, str]:
         """(body, content type): the text format, or OpenMetrics when `accept` asks for it."""
         encoder, content_type = choose_encoder(accept)
@@ -152,6 +160,7 @@ class Metrics:
                 families.node_gauge("start_time", "Wall clock of the agent's start, seconds.", self._start_time_s)
             self._counts.into(families)
             internal_families(families, snapshot, workloads)
+            self._include(families, snapshot, Which.INTERNAL)
             for key, value in self._extra().items():
                 families.flat(key, value)
             yield from families
@@ -160,7 +169,13 @@ class Metrics:
             families = Families(snapshot.view.node.name)
             external_families(families, snapshot, workloads)
             hardware_families(families, snapshot)
+            self._include(families, snapshot, Which.EXTERNAL)
             yield from families
+
+    def _include(self, families: Families, snapshot: Snapshot | None, which: Which) -> None:
+        if snapshot is not None:
+            for collect in self._more[which]:
+                collect(families, snapshot)
 
 
 class Counts:

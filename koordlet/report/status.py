@@ -1,6 +1,7 @@
 """The answers of /v1/status and /v1/top. Pure: a snapshot and a moment in, JSON-able dicts out (units: rows.py).
 
-Both start with the same head: mode ("enforce" or "observe"), node, age_s of the snapshot, wall_s, degraded, tick.
+Both start with the same head: mode ("enforce" or "observe"), node, age_s of the snapshot, wall_s, degraded, notes,
+tick.
 """
 
 from __future__ import annotations
@@ -131,6 +132,7 @@ def _head(snapshot: Snapshot, now_s: float) -> Row:
         "interval_s": view.interval_s,
         "wall_s": snapshot.wall_s,
         "degraded": list(snapshot.degraded),
+        "notes": list(snapshot.notes),
         "tick": {
             "ticks": stats.ticks,
             "overruns": stats.overruns,

@@ -49,6 +49,7 @@ class Rows:
             raise MemoryError("no memory for the table of cgroups")
         self.table: CData = ffi.gc(made, lib.kl_table_free)
         self.lost = 0
+        self._lack = 0
         # Joined as bytes: for a thousand rows at the start, Path would take longer than the kernel.
         self._tops = [os.fsencode(host.dir(subsystem, "")) for subsystem in ("cpuacct", "cpu", "memory")]
         self._rings = rings
@@ -121,6 +122,15 @@ class Rows:
         return len(self._rows)
 
     @property
+    def lack(self) -> str:
+        """What of our own keeps cgroups from being read, "" when nothing does."""
+        if not self._lack or not self.missing:
+            self._lack = 0
+            return ""
+        name = errno.errorcode.get(self._lack, str(self._lack))
+        return f"{self.missing} cgroups are not measured, {name}: {os.strerror(self._lack)} ({self.descriptors} in use)"
+
+    @property
     def missing(self) -> int:
         """Wanted cgroups without a row."""
         return len(self._targets) - len(self._rows)
@@ -167,6 +177,7 @@ class Rows:
         row = lib.kl_table_add(self.table, spec)
         if row < 0:
             self._report(target, -row)
+            self._lack = -row if -row in _OUR_LACK else self._lack
             return False
         self._rows[target.key] = row
         self._keys[row] = target.key

@@ -133,6 +133,11 @@ class Sampler:
             if target.kind == lib.KL_ROOT:
                 yield _workload(target, row)
 
+    @property
+    def lack(self) -> str:
+        """What of our own (descriptors, memory) keeps cgroups from being measured, "" when nothing does."""
+        return self._rows.lack
+
     def counts(self) -> SamplerCounts:
         totals = self._totals
         return SamplerCounts(

@@ -177,3 +177,21 @@ def test_a_list_that_cannot_be_emptied_yet_is_lifted(make_node: MakeNode) -> Non
     node.kernel.populated = False
     assert run_undo(node) == {("be", "cpuset.cpus"): Action.RESTORED}
     assert (node.path("be", CPUSET).read_bytes(), node.journal.live()) == (b"\n", ())
+
+
+def test_the_audit_of_an_undo_names_who_had_changed_the_file_and_why(node: Node) -> None:
+    node.apply(want("be", QUOTA, 50_000, owner="suppress"))
+    crashed(node)
+    undo(node.tree.host, node.journal, node.audit.append, writer=node.kernel, why="left by a previous run")
+    (told,) = [row for row in node.audit if row.mode == "restore"]
+    assert (told.reason, told.owner) == ("suppressBECPU", "suppress")
+    assert "left by a previous run; set by suppress: " in told.message
+
+
+def test_a_journal_without_names_is_undone_as_before(node: Node) -> None:
+    node.apply(want("be", QUOTA, 50_000, owner="suppress"))
+    (entry,) = node.journal.live()
+    entry.owner = entry.reason = ""
+    undo(node.tree.host, node.journal, node.audit.append, writer=node.kernel)
+    told = node.audit[-1]
+    assert (told.mode, told.owner, told.reason) == ("restore", "undo", "UpdateCgroups")

@@ -516,3 +516,12 @@ def test_a_steady_tick_returns_the_same_objects() -> None:
         outcome = decide(view(0.0, 16, usage(0.0, nonbe=4), (root(cpuset="0-15", levels=levels),), topology=T16), rule)
         seen = view(1.0, 16, usage(1.0, nonbe=4.02), (root(cpuset="0-15", levels=levels),), topology=T16)
         assert follow(seen, outcome, rule).decisions is outcome.decisions
+
+
+def test_that_the_first_tick_has_no_rate_is_no_fault_that_the_second_has_none_is() -> None:
+    seen = view(0.0, 8, Usage(), (root(),))
+    first = decide(seen, policy(QUOTA))
+    assert first.notes == ()
+    second = decide(seen, policy(QUOTA), first.state)
+    assert second.notes == ("node CPU usage was never read: BE CPU suppress waits",)
+    assert decide(seen, policy(QUOTA), second.state).notes == ()

@@ -374,3 +374,18 @@ def test_the_system_has_a_memory_sample_at_each_of_the_nodes(node: Node) -> None
     assert system is not None
     assert (system.count, system.latest_s) == (whole.count, whole.latest_s)
     assert system.avg == whole.avg - 30 * MIB
+
+
+def test_a_lack_of_descriptors_is_told_until_it_is_over(node: Node) -> None:
+    for cgroup in ("a", "b"):
+        node.tree.make(cgroup)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, hard))
+    try:
+        node.sync(pod("a"), pod("b"))
+        assert "EMFILE" in node.sampler.lack
+        assert node.sampler.lack.startswith("2 cgroups are not measured")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    node.second(0)
+    assert node.sampler.lack == ""
