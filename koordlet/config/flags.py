@@ -27,7 +27,8 @@ class HelpRequested(Exception):  # noqa: N818 - not an error
 class Flags:
     """The flags in use. Empty paths are "not given". given: names of all flags on the command line.
 
-    warnings: one per flag whose feature is not there yet, and what else the operator should know.
+    warnings: one per flag whose feature is not there yet, or that asks for what has no effect, and what else the
+    operator should know.
     """
 
     standalone: bool
@@ -353,7 +354,13 @@ def _warnings(given: dict[str, str], gates: Gates) -> tuple[str, ...]:
         for name in given
         if _BY_NAME[name].status is Status.ACCEPTED
     ]
-    return (*later, *gates.warnings)
+    # What is asked for is what happens anyway: `--logtostderr=true` of every manifest needs no line.
+    ignored = [
+        f"flag -{flag.name} has no effect: {flag.help}"
+        for flag in (_BY_NAME[name] for name in given)
+        if flag.status is Status.IGNORED and _parsed(flag, given[flag.name]) != _parsed(flag, flag.default)
+    ]
+    return (*later, *ignored, *gates.warnings)
 
 
 class _Values:

@@ -92,7 +92,8 @@ FLAGS: Final = (
     Flag("resctrl-dynamic", _B, "false", "shrink the cache and bandwidth of best effort while an online workload is "
          "slower than its baseline (needs resctrl)"),
     Flag("mba-amd-units", _I, "160", "eighths of GB/s that 100 percent of memory bandwidth are on AMD", low=1),
-    Flag("state-dir", _T, "/var/lib/koordlet", "DIR of the restore journal"),
+    # In a pod a directory that every koordlet DaemonSet mounts: what must outlive the container.
+    Flag("state-dir", _T, "/host-var-run-koordlet/state", "DIR of the restore journal", host="/var/lib/koordlet"),
     Flag("run-dir", _T, "/run/koordlet", "DIR of the command socket"),
     Flag("restore-on-exit", _T, "restore", "what a clean stop does with written values", choices=("restore", "keep")),
     Flag("stale-floor-percent", _I, "10", "percent of the node left to best effort when data is old and the policy "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-SOCKET_FILE: Final = "koordlet.sock"
-"""The command's socket, in the run directory."""
+SOCKET_FILE: Final = "agent.sock"
+"""The command's socket, in the run directory; koordlet.sock there is the hook server's."""
 LOCK_FILE: Final = "koordlet.lock"
 """One agent per run directory."""
 JOURNAL_FILE: Final = "journal"

@@ -309,7 +309,7 @@ class Agent:
 
     @property
     def socket(self) -> Path:
-        return self.node.tmp / "run/koordlet.sock"
+        return self.node.tmp / "run/agent.sock"
 
     def text(self) -> str:
         return self.log_path.read_text(errors="replace")[-6000:]

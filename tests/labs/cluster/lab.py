@@ -37,7 +37,7 @@ SKEW_S = 60  # by so much may a token be over time for the API server
 
 
 class Cluster:
-    """A running control plane. `admin` may do everything; `agent()` is who deploy/rbac.yaml says."""
+    """A running control plane. `admin` may do everything; `agent()` is who deploy/base/rbac.yaml says."""
 
     def __init__(self) -> None:
         self.sandbox = Sandbox()
@@ -215,11 +215,11 @@ class Cluster:
         return json.loads(rest)
 
     def _populate(self) -> None:
-        crds = [m for path in sorted((ROOT / "deploy/crds").glob("*.yaml")) for m in documents(path)]
+        crds = [m for path in sorted((ROOT / "deploy/base/crds").glob("*.yaml")) for m in documents(path)]
         self.apply(crds)
         for name in (NAMESPACE, "default", AGENT_NAMESPACE):
             self.namespace(name)
-        self.apply(documents(ROOT / "deploy/rbac.yaml"))
+        self.apply(documents(ROOT / "deploy/base/rbac.yaml"))
         self.sandbox.wait("the CRDs' paths", lambda: all(map(self._served, crds)), 30)
 
     def _served(self, crd: Mapping[str, Any]) -> bool:

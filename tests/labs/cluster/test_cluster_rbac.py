@@ -22,7 +22,7 @@ from tests.labs.cluster.test_cluster_api import example
 
 pytestmark = [pytest.mark.lab_cluster, pytest.mark.timeout(2400)]
 
-ROLE = next(d for d in documents(ROOT / "deploy/rbac.yaml") if d["kind"] == "ClusterRole")
+ROLE = next(d for d in documents(ROOT / "deploy/base/rbac.yaml") if d["kind"] == "ClusterRole")
 ROLE_PATH = path_of(ROLE)
 PROPAGATION_S = 10  # the authorizer learns of a changed role by a watch, a kubelet caches an answer for a second
 
@@ -196,7 +196,7 @@ def test_kubelet_permission_is_enough_and_needed(
 def test_rule_for_old_kubelets_serves_instead(cluster: Cluster, cluster_node: Node) -> None:
     """nodes/proxy alone lets an account read both, as kubelets before 1.33 demand."""
     account = {"kind": "ServiceAccount", "metadata": {"name": "old", "namespace": "lab"}}
-    role, binding = documents(ROOT / "deploy/rbac-old-kubelets.yaml")
+    role, binding = documents(ROOT / "deploy/old-kubelets/rbac.yaml")
     binding["subjects"] = [{"kind": "ServiceAccount", "name": "old", "namespace": "lab"}]
     cluster.apply([account, role, binding])
     kubelet = cluster_node.client(cluster.token("lab", "old"))

@@ -43,7 +43,7 @@ def open_door(path: Path, snapshot: Snapshot | None) -> HttpDoor:
 
 @pytest.fixture(scope="module")
 def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    path = tmp_path_factory.mktemp("run") / "koordlet.sock"
+    path = tmp_path_factory.mktemp("run") / "agent.sock"
     door = open_door(path, SNAPSHOT)
     yield str(path)
     door.close()
@@ -142,7 +142,7 @@ def test_explain_of_an_unknown_name(agent: str, capsys: pytest.CaptureFixture[st
 def test_no_agent_names_the_socket_and_how_to_start_one(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str]
 ) -> None:
-    path = tmp_path / "koordlet.sock"
+    path = tmp_path / "agent.sock"
     assert main([*words, "--socket", str(path)]) == 1
     error = capsys.readouterr().err
     assert f"no agent answers on {path}" in error
