@@ -119,7 +119,9 @@ def test_the_references_arguments_are_taken_and_each_flag_without_effect_is_told
 def test_every_accepted_flag_works_or_says_once_that_it_has_no_effect_and_why(flag: Any) -> None:
     other = {"bool": "false" if flag.default == "true" else "true", "duration": "17s", "map": "a=true"}
     value = flag.choices[-1] if flag.choices else other.get(flag.kind.value, "17")
-    value = {"addr": ":17", "feature-gates": "CPUBurst=false", "runtime-hooks-disable-stages": "PreRunPodSandbox"}.get(flag.name, value)
+    value = {"addr": ":17", "feature-gates": "CPUBurst=false", "runtime-hooks-disable-stages": "PreRunPodSandbox"}.get(
+        flag.name, value
+    )
     pair = {"tls-cert-file": "-tls-private-key-file=k", "tls-private-key-file": "-tls-cert-file=c"}.get(flag.name)
     words = [f"-{flag.name}={value}", *([pair] if pair else [])]
     told = [text for text in parse(words, {"NODE_NAME": "n"}).warnings if f"flag -{flag.name} " in text]
