@@ -139,7 +139,10 @@ def test_maps_are_joined_over_repetitions() -> None:
 
 def test_a_flag_whose_feature_is_missing_warns_once() -> None:
     flags = parse(["-docker-endpoint=/a", "-docker-endpoint=/b", "-tsdb-path=/x"], CLUSTER)
-    assert flags.warnings == ("flag -docker-endpoint is accepted, but its feature is not there yet",)
+    assert flags.warnings == (
+        "flag -docker-endpoint is accepted, but its feature is not there yet",
+        "flag -tsdb-path has no effect: samples live in rings of fixed size",
+    )
 
 
 def test_help_names_every_flag_with_its_default() -> None:

@@ -117,7 +117,7 @@ def test_the_references_arguments_are_taken_and_each_flag_without_effect_is_told
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)
 def test_every_accepted_flag_works_or_says_once_that_it_has_no_effect_and_why(flag: Any) -> None:
-    other = {"bool": "false" if flag.default == "true" else "true", "duration": "17s", "map": "a=true"}
+    other = {"bool": "false" if flag.default == "true" else "true", "duration": "77s", "map": "a=true"}
     value = flag.choices[-1] if flag.choices else other.get(flag.kind.value, "17")
     value = {"addr": ":17", "feature-gates": "CPUBurst=false", "runtime-hooks-disable-stages": "PreRunPodSandbox"}.get(
         flag.name, value
