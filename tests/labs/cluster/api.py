@@ -24,6 +24,7 @@ KINDS = {
     "ServiceAccount": ("/api/v1", "serviceaccounts", True),
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
     "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
+    "DaemonSet": ("/apis/apps/v1", "daemonsets", True),
     "CustomResourceDefinition": ("/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False),
     "NodeSLO": ("/apis/slo.koordinator.sh/v1alpha1", "nodeslos", False),
     "NodeMetric": ("/apis/slo.koordinator.sh/v1alpha1", "nodemetrics", False),
