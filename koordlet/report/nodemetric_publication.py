@@ -7,7 +7,7 @@ merge patch, so that neither a stale copy nor another writer of the object is in
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 import structlog
 
@@ -61,7 +61,9 @@ class Predicting(Protocol):
 
 
 class NodeMetricPublication:
-    """numa_ids: NUMA nodes that are measured. error: why there is no report although one is due, "" otherwise."""
+    """numa_ids: NUMA nodes that are measured. error: why there is no report although one is due, "" otherwise.
+
+    told: the last status that was written, {} before."""
 
     name = "nodemetric"
 
@@ -77,6 +79,7 @@ class NodeMetricPublication:
         self._path = f"{METRICS}/{node_name}/status"
         self._numa_ids = numa_ids
         self._reported_s: float | None = None
+        self.told: dict[str, Any] = {}
         self.error = ""
 
     def due(self, snapshot: Snapshot, now_s: float) -> bool:
@@ -112,6 +115,7 @@ class NodeMetricPublication:
                 raise
             return  # deleted just now: the watch will say so, and when it is there again
         self._reported_s = now_s
+        self.told = status
 
     def _told(self, problem: str) -> str:
         if problem and problem != self.error:

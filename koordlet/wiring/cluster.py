@@ -25,6 +25,7 @@ from koordlet.model.status import Snapshot
 from koordlet.report.metrics import Metrics
 from koordlet.report.publisher import Publication, Publisher
 from koordlet.store.rings import RingStore
+from koordlet.wiring.metrics import include_node_metric
 from koordlet.wiring.nodemetric import NodeMetricReport
 from koordlet.wiring.topology import device_publications, topology_publications
 
@@ -115,6 +116,7 @@ def connect(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack:
     if flags.enable_node_metric_report:
         followed = metric = Informer(api, METRICS, flags.node_name, MetricObject)
         node_metric = NodeMetricReport(flags, host, rings, lambda: followed.value)
+        include_node_metric(metrics, flags, node_metric)
     kubelet = Kubelet(
         access,
         lambda: node.value,

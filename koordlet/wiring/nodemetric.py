@@ -44,6 +44,8 @@ class NodeMetricReport:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="nodemetric", daemon=True)
         self._waiting = ""
+        self.predicted: ProdPrediction | None = None
+        """The last one asked for; None before, and where a model is missing."""
 
     def page_cache(self) -> bool:
         """Whether memory with page cache is to be sampled."""
@@ -90,6 +92,10 @@ class NodeMetricReport:
                 wait_s = STEP_S
 
     def _predict(self, snapshot: Snapshot, pods: list[Pod]) -> ProdPrediction | None:
+        self.predicted = self._found(snapshot, pods)
+        return self.predicted
+
+    def _found(self, snapshot: Snapshot, pods: list[Pod]) -> ProdPrediction | None:
         node = snapshot.view.node
         cpu = _first(node.raw_allocatable.cpu_mcpu, node.allocatable.cpu_mcpu)
         memory = _first(node.raw_allocatable.memory_bytes, node.allocatable.memory_bytes)
