@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from koordlet.config.flags import Flags
+from koordlet.report.families_attributes import attribute_families
 from koordlet.report.families_node import (
     allocatable_families,
     pool_families,
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 def include_node(metrics: Metrics, flags: Flags) -> None:
     per_cpu = "PerCPUMetric" in flags.gates.enabled
     metrics.include(lambda families, snapshot: pool_families(families, snapshot, per_cpu=per_cpu))
+    metrics.include(attribute_families)
     metrics.include(allocatable_families, Which.EXTERNAL)
 
 

@@ -10,8 +10,14 @@ import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
+from koordlet.model.effect import EffectReport
+from koordlet.model.podeffects import CoreCookie, OomScore
 from koordlet.model.prediction import Amount, ProdPrediction
 from koordlet.model.resources import Resources
+from koordlet.model.view import Outcome
+from koordlet.model.why import stages
+from koordlet.report.families import Families
+from koordlet.report.families_attributes import attribute_families
 from koordlet.report.families_node import (
     allocatable_families,
     pool_families,
@@ -20,7 +26,7 @@ from koordlet.report.families_node import (
     status_families,
 )
 from koordlet.report.metrics import Collect, Metrics, Which
-from tests.unit.report.samples import SNAPSHOT, VIEW
+from tests.unit.report.samples import SNAPSHOT, VIEW, WEB
 
 EXAMPLES = Path(__file__).parents[2] / "labs/cluster/examples.yaml"
 V10 = ProdPrediction(
@@ -45,6 +51,30 @@ def scrape(collect: Collect, which: Which = Which.INTERNAL, node: str = "node-a"
         found.append(set(rows))
         texts = rows
     return {key: texts[key] for key in found[1] - found[0]}
+
+
+def test_oom_scores_and_cookies_that_were_set() -> None:
+    target = WEB.containers[0].cgroup
+    why = stages(score=-500)
+    effects = (OomScore(target, why, "podrules", -500), CoreCookie(target, why, "podrules", "tenant-a"))
+    done = {
+        "oom_score_adj": EffectReport(state={target: "-500 for 2 processes"}),
+        "core_sched": EffectReport(state={target: "group tenant-a cookie 0x1f"}),
+    }
+    snapshot = replace(SNAPSHOT, outcomes={"podrules": Outcome((), None, effects=effects)}, effects=done)
+    families = Families("node-a")
+    attribute_families(families, snapshot)
+    rows = {sample.name: sample for family in families for sample in family.samples}
+    score, cookie = rows["koordlet_container_oom_score_adj"], rows["koordlet_container_core_sched_cookie"]
+    assert (score.value, score.labels["container_name"], score.labels["pod_name"]) == (-500, "main", "web-0")
+    assert (cookie.value, cookie.labels["core_sched_group"], cookie.labels["core_sched_cookie"]) == (
+        1,
+        "tenant-a",
+        "0x1f",
+    )
+    refused = Families("node-a")
+    attribute_families(refused, replace(snapshot, effects={}))
+    assert not list(refused)
 
 
 def test_pools_by_count_and_by_cpu() -> None:
