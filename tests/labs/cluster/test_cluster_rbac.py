@@ -97,7 +97,6 @@ CALLS = [
     *listed("nodeslos", path_of(SLO).rpartition("/")[0]),
     *kept(METRIC, "nodemetrics", "get"),
     *listed("nodemetrics", path_of(METRIC).rpartition("/")[0]),
-    Call("update", "nodemetrics/status", "PUT", STATUS, METRIC, needs=(METRIC,)),
     Call("patch", "nodemetrics/status", "PATCH", STATUS, {"status": METRIC["status"]}, MERGE_PATCH, needs=(METRIC,)),
     *kept(TOPOLOGY, "noderesourcetopologies", "get", "create", "update", "patch"),
     *listed("noderesourcetopologies", path_of(TOPOLOGY).rpartition("/")[0]),
