@@ -29,8 +29,19 @@ _Known = dict[str, tuple[tuple[str, ...], float]]
 
 
 @dataclass(frozen=True, slots=True)
+class _Made:
+    """What one pod gets, kept while the pod, the context and its age stay."""
+
+    pod: Pod
+    hot: bool
+    decisions: tuple[Decision, ...]
+    effects: tuple[Effect, ...]
+    faults: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class State:
-    """key: what the decisions were made from. young_until_s: when the first pod stops being young."""
+    """key: what the decisions were made from. young_until_s: when the first pod stops being young. made: by pod uid."""
 
     key: tuple[object, ...] = ()
     context: PodContext | None = None
@@ -39,6 +50,8 @@ class State:
     decisions: tuple[Decision, ...] = ()
     effects: tuple[Effect, ...] = ()
     notes: frozenset[str] = field(default_factory=frozenset)
+    roots: frozenset[str] = field(default_factory=frozenset)
+    made: dict[str, _Made] = field(default_factory=dict)
 
 
 class PodRules:
@@ -59,13 +72,18 @@ class PodRules:
         effects: list[Effect] = []
         notes: set[str] = set()
         roots = frozenset(root.path for root in view.be_roots)
+        before = state.made if context is state.context and roots == state.roots else {}
+        kept: dict[str, _Made] = {}
         for pod in view.pods.pods:
             if not pod.active:
                 continue
-            for found in _answers(pod, context):
-                decisions += _of_pod(found, roots, hot=pod.uid in young)
-                effects += found.effects
-                notes.update(f"pod {pod.key}: {fault}" for fault in found.faults)
+            row, hot = before.get(pod.uid), pod.uid in young
+            if row is None or row.hot is not hot or row.pod != pod:
+                row = _make(pod, context, roots, hot=hot)
+            kept[pod.uid] = row
+            decisions += row.decisions
+            effects += row.effects
+            notes.update(row.faults)
         for app in view.host_apps:
             decisions += _of_host_app(app, context, roots)
         classes, faults = network.node_classes(context)
@@ -81,6 +99,8 @@ class PodRules:
             decisions=state.decisions if made == state.decisions else made,
             effects=state.effects if done == state.effects else done,
             notes=frozenset(notes),
+            roots=roots,
+            made=kept,
         )
         return Outcome(fresh.decisions, fresh, notes=tuple(sorted(notes - state.notes)), effects=fresh.effects)
 
@@ -107,6 +127,17 @@ def _ages(pods: tuple[Pod, ...], before: _Known | None, now_s: float) -> tuple[_
         known[pod.uid] = old if old is not None and old[0] == ids else (ids, float("-inf") if before is None else now_s)
     young = frozenset(uid for uid, (_, since_s) in known.items() if now_s - since_s < YOUNG_S)
     return known, young, min((known[uid][1] + YOUNG_S for uid in young), default=float("inf"))
+
+
+def _make(pod: Pod, context: PodContext, roots: frozenset[str], *, hot: bool) -> _Made:
+    answers = list(_answers(pod, context))
+    return _Made(
+        pod,
+        hot,
+        tuple(decision for found in answers for decision in _of_pod(found, roots, hot=hot)),
+        tuple(effect for found in answers for effect in found.effects),
+        tuple(f"pod {pod.key}: {fault}" for found in answers for fault in found.faults),
+    )
 
 
 def _answers(pod: Pod, context: PodContext) -> Iterator[PodAnswer]:

@@ -137,3 +137,14 @@ def test_an_ls_host_application_gets_the_pool() -> None:
 
 def test_without_gates_nothing_is_wanted() -> None:
     assert decide(view(be_pod("b", "x"), lsr_pod("r", "0-1")), policy=Policy()).decisions == ()
+
+
+def test_only_what_changed_is_answered_again() -> None:
+    """On a full node one pod's change must not cost a round over all."""
+    first = decide(view(be_pod("a", "x"), be_pod("b", "y")))
+    second = decide(view(be_pod("a", "x"), be_pod("b", "z"), revision=2), first.state, 1.0)
+    same, other = first.state.made, second.state.made
+    assert same["a"] is other["a"]
+    assert same["b"] is not other["b"]
+    moved = decide(view(be_pod("a", "x"), lsr_pod("r", "0-1"), revision=3), second.state, 2.0)
+    assert moved.state.made["a"] is not other["a"], "the pools have changed, and with them every answer"
