@@ -43,6 +43,8 @@ def main(argv: list[str]) -> int:
 
 
 def _undo(given: Any) -> int:
+    from koordlet.act.attributes import ATTRIBUTES_FILE, Attributes
+    from koordlet.act.attributes_undo import left_behind, undo_attributes
     from koordlet.act.journal import Journal, JournalError, read_boot_id
     from koordlet.act.lock import Lock, LockedError
     from koordlet.act.resctrl_state import STATE_FILE, State, StateError
@@ -61,23 +63,26 @@ def _undo(given: Any) -> int:
     host = Host.preset(given.mode, **{name: Path(root) for name, root in roots.items() if root})
     state = State(path.with_name(STATE_FILE), read_boot_id(host))
     groups = (*state.record.made, *state.record.adopted)
+    attributes = Attributes(path.with_name(ATTRIBUTES_FILE), read_boot_id(host))
+    others = left_behind(attributes)
     try:
-        if not path.exists() and not groups:
+        if not path.exists() and not groups and not others:
             return _nothing(given, f"{path}: there is no journal, so no agent has left anything behind")
         with Lock(Path(given.run_dir) / LOCK_FILE):
             journal = Journal(path, read_boot_id(host))
             try:
                 entries = journal.live()
-                if not entries and journal.damaged and not groups:
+                if not entries and journal.damaged and not groups and not others:
                     lines = words.count(journal.damaged, "line")
                     return fail("undo", f"{path}: {lines} cannot be read, and nothing else is there to undo")
-                if not entries and not groups:
+                if not entries and not groups and not others:
                     return _nothing(given, "nothing to undo: the journal holds no value that is still changed")
-                if not given.yes and (refused := _ask(entries, groups)):
+                if not given.yes and (refused := _ask(entries, (*(f"resctrl/{name}" for name in groups), *others))):
                     return refused
                 audit = AuditLog(given.audit_log_dir)
                 report = undo(host, journal, audit, force=given.force)
                 errors = undo_resctrl(ResctrlTree(resctrl_root(host)), state)[1] if groups else []
+                still = undo_attributes(host, attributes) if others else ()
                 audit.close()
             finally:
                 journal.close()
@@ -92,7 +97,10 @@ def _undo(given: Any) -> int:
     if groups:
         left = f"; {len(errors)} failed, try again: {errors[0]}" if errors else ""
         sys.stderr.write(f"{words.count(len(groups), 'resctrl group')} put right{left}\n")
-    return code or (1 if errors else 0)
+    if others:
+        left = f"; {len(still)} could not be: {still[0]}" if still else ""
+        sys.stderr.write(f"{words.count(len(others), 'process or device', 'processes or devices')} put right{left}\n")
+    return code or (1 if errors or still else 0)
 
 
 def _nothing(given: Any, text: str) -> int:
@@ -115,7 +123,7 @@ def _ask(entries: tuple[Entry, ...], groups: tuple[str, ...]) -> int:
     if len(entries) > 20:
         made.add_row(f"and {len(entries) - 20} more")
     for name in groups:
-        made.add_row(f"resctrl/{name}", "group", "as before the agent")
+        made.add_row(name, "", "as before the agent")
     screen.print(indent(made))
     sys.stderr.write(f"Put {words.count(len(entries) + len(groups), 'kernel value')} back? [y/N] ")
     sys.stderr.flush()

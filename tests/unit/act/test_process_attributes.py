@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.act.attributes import Attributes
+from koordlet.act.attributes import ATTRIBUTES_FILE, Attributes
 from koordlet.act.core_sched import CALM_S, EAGER_S, CoreCookies
 from koordlet.act.oom_score import OomScores
 from koordlet.kernel.host import Host
@@ -263,3 +263,19 @@ def test_a_calm_group_is_seldom_looked_at(core: Core) -> None:
     assert core.kernel.calls == calls
     core.round({"a": "g"}, CALM_S)
     assert core.kernel.calls > calls
+
+
+def test_the_undo_command_knows_them(cgroups: Cgroups, tmp_path: Path) -> None:
+    pid = cgroups.child()
+    cgroups.put("c", pid)
+    cgroups.state = tmp_path / "state" / ATTRIBUTES_FILE
+    cgroups.state.parent.mkdir()
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    OomScores(cgroups.host, Attributes(cgroups.state, boot)).apply((wish("c", HIGH),), 0.0)
+    words = [f"--state-dir={cgroups.state.parent}", f"--run-dir={tmp_path}", f"--audit-log-dir={tmp_path}", "--yes"]
+    done = subprocess.run([sys.executable, "-m", "koordlet", "undo", *words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "1 process or device put right" in done.stderr
+    assert score(pid) == OWN
+    again = subprocess.run([sys.executable, "-m", "koordlet", "undo", *words], capture_output=True, text=True)
+    assert "nothing to undo" in again.stdout
