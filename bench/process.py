@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,9 +67,19 @@ class Cost:
 
 
 class Agent:
-    """`koordlet run` on a scratch node, its folders in the node's. cap: with a cfsQuota policy, else the default."""
+    """`koordlet run` on a scratch node, its folders in the node's. cap: with a cfsQuota policy, else the default.
 
-    def __init__(self, node: ScratchNode, cap: bool) -> None:
+    args: instead of reading the node's pods from a file. wrap, env: what runs it where, and with what besides ours.
+    """
+
+    def __init__(
+        self,
+        node: ScratchNode,
+        cap: bool,
+        args: Sequence[str] = (),
+        wrap: Callable[[list[str]], list[str]] = list,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         self.ready_s = self.ready_cpu_s = 0.0
         self._log = (node.tmp / "agent.log").open("wb")
         self._bell = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -79,7 +90,7 @@ class Agent:
         argv = [
             *(f"--state-dir={node.tmp}/state", f"--run-dir={node.tmp}/run", f"-audit-log-dir={node.tmp}/audit"),
             *(f"--cgroup-root=/{node.root}", "--cgroup-driver=cgroupfs", "-addr=127.0.0.1:0"),
-            f"--pods={node.tmp}/pods.json",
+            *(args or (f"--pods={node.tmp}/pods.json",)),
         ]
         if cap:
             (node.tmp / "policy.json").write_text(json.dumps(CAP))
@@ -87,8 +98,8 @@ class Agent:
             argv += [f"--policy={node.tmp}/policy.json", f"--node={node.tmp}/node.json"]
         self._begun_s = time.monotonic()
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "koordlet", "run", *argv],
-            env={**os.environ, "NOTIFY_SOCKET": str(bell)},
+            wrap([sys.executable, "-m", "koordlet", "run", *argv]),
+            env={**os.environ, "NOTIFY_SOCKET": str(bell), **(env or {})},
             cwd=HERE.parent,
             stdout=self._log,
             stderr=self._log,

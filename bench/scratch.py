@@ -72,10 +72,13 @@ class ScratchNode:
             self.cgroups.remove(cgroup)
 
     def write_pods(self) -> None:
-        items = [pod.item for pod in self._pods.values()]
         fresh = self.tmp / "pods.new"
-        fresh.write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": items}))
+        fresh.write_text(json.dumps({"kind": "PodList", "apiVersion": "v1", "items": self.items()}))
         fresh.rename(self.tmp / "pods.json")
+
+    def items(self) -> list[dict[str, Any]]:
+        """The pods as a kubelet lists them, with the parts that the agent reads."""
+        return [pod.item for pod in self._pods.values()]
 
     def measured(self) -> list[str]:
         """QoS directories, pods and containers: what a full pass reads."""

@@ -123,6 +123,10 @@ class Metrics:
     def count_policy_reload_failed(self) -> None:
         self._counts.add("policy_reload_failed", ())
 
+    def observe_api(self, verb: str, path: str, status: int, seconds: float) -> None:
+        """One call of the API server that is no watch; status 0: no answer."""
+        self._counts.add("api_requests", (("verb", verb), ("code", str(status))))
+
     def count_publication(self, publication: str, result: str) -> None:
         """One attempt to write an object to the API server. result: written, or the reason of the failure."""
         self._counts.add("publications", (("publication", publication), ("result", result)))
@@ -186,6 +190,7 @@ class Counts:
         "collect_node_numa_info_status": "Reads of the node's NUMA list, by result.",
         "collect_node_local_storage_info_status": "Reads of the node's block devices, by result.",
         "knob_write_failures": "Writes that the kernel refused.",
+        "api_requests": "Calls of the API server that are no watch, by verb and HTTP status.",
         "publications": "Attempts to write an object to the API server, by result.",
         "pod_eviction": "Evicted pods.",
         "pod_eviction_detail": "Evictions of single pods, the last ones.",

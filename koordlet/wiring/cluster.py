@@ -106,7 +106,8 @@ def connect(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack:
     """Start to follow this node's objects. Raises AccessError when there is no way to a cluster; that the API server
     does not answer is no reason not to start."""
     access = find_access(flags.kubeconfig, os.environ)
-    api = Api(access, limit=RateLimit(flags.kube_api_qps, flags.kube_api_burst))
+    limit = RateLimit(flags.kube_api_qps, flags.kube_api_burst)
+    api = Api(access, limit=limit, observed=metrics.observe_api)
     stack.callback(api.close)
     keep = flags.state_dir
     node: Informer[NodeObject] = Informer(api, NODES, flags.node_name, NodeObject, keep=keep / "node.json")

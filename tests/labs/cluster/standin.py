@@ -54,7 +54,11 @@ class StandIn:
 
     def serve(self, manifests: Sequence[Mapping[str, Any]]) -> None:
         """From the next request on these pods, all running."""
-        self.pods = [served.served(m, NAME, self.address) for m in manifests]
+        self.serve_as_is([served.served(m, NAME, self.address) for m in manifests])
+
+    def serve_as_is(self, pods: Sequence[dict[str, Any]]) -> None:
+        """The same for whole objects, status included."""
+        self.pods = list(pods)
         self._replace("pods", served.pod_list(self.pods))
 
     def configure(self, options: Mapping[str, Any]) -> None:

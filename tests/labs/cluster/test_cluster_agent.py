@@ -242,3 +242,41 @@ def test_a_kubelet_that_is_not_verified_is_not_believed(
     careless.until("pods are known", lambda: careless.age_s() < 15, 30)
     careless.stop()
     agent.start()
+
+
+METRIC_PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NAME}"
+TOPOLOGY_PATH = f"/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/{NAME}"
+
+
+def test_the_topology_is_written_and_survives_another_writer(cluster: Cluster, agent: Agent) -> None:
+    agent.until("the object", lambda: cluster.admin.status("GET", TOPOLOGY_PATH) == 200, 30)
+    before = cluster.admin.get(TOPOLOGY_PATH)
+    json.loads(before["metadata"]["annotations"]["node.koordinator.sh/cpu-topology"])
+    assert before["metadata"]["ownerReferences"][0]["name"] == NAME
+    patch = {"metadata": {"annotations": {"node.koordinator.sh/cpu-topology": "", "stranger.example/key": "kept"}}}
+    cluster.admin.must("PATCH", TOPOLOGY_PATH, patch, MERGE_PATCH)
+
+    def repaired() -> bool:
+        annotations = cluster.admin.get(TOPOLOGY_PATH)["metadata"]["annotations"]
+        return bool(annotations["node.koordinator.sh/cpu-topology"])
+
+    agent.until("its annotation is whole again", repaired, 90)
+    after = cluster.admin.get(TOPOLOGY_PATH)
+    assert after["metadata"]["annotations"]["stranger.example/key"] == "kept"
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def test_usage_is_reported_within_the_interval_and_beside_another_writer(cluster: Cluster, agent: Agent) -> None:
+    kind = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": NAME}}
+    cluster.admin.create(kind | {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 30}}})
+    try:
+        agent.until("a report", lambda: "updateTime" in cluster.admin.get(METRIC_PATH).get("status", {}), 75)
+        status = cluster.admin.get(METRIC_PATH)["status"]
+        assert status["nodeMetric"]["nodeUsage"]["resources"]["cpu"]
+        written = status["updateTime"]
+        odd = {"status": {"nodeMetric": {"nodeUsage": {"resources": {"cpu": "0"}}}}}
+        cluster.admin.must("PATCH", f"{METRIC_PATH}/status", odd, MERGE_PATCH)
+        agent.until("the next report", lambda: cluster.admin.get(METRIC_PATH)["status"]["updateTime"] != written, 60)
+        assert cluster.admin.get(METRIC_PATH)["status"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"] != "0"
+    finally:
+        cluster.admin.delete(METRIC_PATH)
