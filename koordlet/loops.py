@@ -247,28 +247,10 @@ class Engine:
             self._admitted.add(*self.parts.inbox.take(), now_s)
 
     def arrivals(self, now_s: float) -> Snapshot | None:
-        """The short path for workloads that came or went between two ticks; None when nothing did.
-
-        Only strategies that say so (`prompt`) judge again, with the last samples.
-        """
-        if self._view is None:
+        """A source may have news between two ticks: as `admit` when it has, else None."""
+        if self._view is None or self._poll(now_s).revision == self._pods.revision:
             return None
-        with self.lock:
-            pods = self._poll(now_s)
-            if pods.revision == self._view.pods.revision:
-                return None
-            self._pods = pods
-            roots = self.parts.be.roots(pods, now_s)
-            self._sync(pods, self._view.host_apps, roots, now_s)
-            be_roots = tuple(self.parts.be.read(path, tree, pods, now_s) for path, tree in roots)
-            self._view = view = replace(self._view, now_s=now_s, pods=pods, be_roots=be_roots)
-        policy = self.parts.policy(now_s)
-        for strategy in self.parts.strategies:
-            if getattr(strategy, "prompt", False):
-                self._decide(strategy, view, policy, now_s)
-        report = self._apply(now_s)
-        self._doubt |= report.failed > 0
-        return self._publish(view, report)
+        return self.admit(now_s)
 
     def workloads(self) -> list[WorkloadUsage]:
         """Rows of every workload, for whoever asks from another thread."""
@@ -281,7 +263,9 @@ class Engine:
         policy = parts.policy(now_s)
         apps = policy.slo.host_apps if policy.slo else ()
         roots = parts.be.roots(pods, now_s)
-        self._sync(pods, apps, roots, now_s)
+        if (seen := (pods.revision, apps, roots)) != self._seen:
+            self._seen, self._sources_due_s = seen, now_s
+            parts.sense.sync(pods, apps, tuple(path for path, _ in roots))
         if parts.watch is not None and now_s >= self._sources_due_s:
             self._sources_due_s = now_s + SOURCES_EVERY_S
             for path in parts.watch.set_sources(tuple(path for path, _ in roots), parts.ls_groups(pods)):
@@ -310,11 +294,6 @@ class Engine:
             wall_s=parts.wall(),
         )
         return self._view
-
-    def _sync(self, pods: PodSet, apps: tuple[HostApp, ...], roots: tuple[tuple[str, Tree], ...], now_s: float) -> None:
-        if (seen := (pods.revision, apps, roots)) != self._seen:
-            self._seen, self._sources_due_s = seen, now_s
-            self.parts.sense.sync(pods, apps, tuple(path for path, _ in roots))
 
     def _poll(self, now_s: float) -> PodSet:
         """One set of all sources, as old as its oldest answer; of pods with the same UID the first source's."""

@@ -2,7 +2,7 @@
 
 Where it is follows from the Node object, and may change with it. Its certificate is verified against the cluster's
 authority, unless told otherwise; who we are is what the API server knows us by. The kubelet asks the API server whether
-we may: for nodes/pods and nodes/configz, up to 1.32 for nodes/proxy (deploy/rbac-old-kubelets.yaml).
+we may: for nodes/pods and nodes/configz, up to 1.32 for nodes/proxy (deploy/old-kubelets).
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Kubelet:
 
 def _hint(error: ApiError) -> str:
     if error.status == 403:
-        return "kubelets before 1.33 ask for nodes/proxy: deploy/rbac-old-kubelets.yaml"
+        return "kubelets before 1.33 ask for nodes/proxy: deploy/old-kubelets"
     if "CERTIFICATE_VERIFY_FAILED" in error.message or "certificate verify failed" in error.message:
         return (
             "it is verified with the cluster's authority; name the kubelets' own with --kubelet-certificate-authority, "

@@ -13,7 +13,7 @@ import structlog
 from koordlet.config.reload import file_signature
 from koordlet.kernel.kubepods import Kubepods
 from koordlet.model.pod import PodSet
-from koordlet.sources.podlist import PodList, PodListError, decode_pods
+from koordlet.sources.podlist import PodDecoder, PodList, PodListError
 
 MAX_BODY_BYTES: Final = 64 << 20
 MIN_GAP_S: Final = 0.2
@@ -51,7 +51,7 @@ class PodsSource:
         self.where = where
         self.failures = 0
         self._file = Path(where)
-        self._kubepods = kubepods
+        self._kubepods, self._decoder = kubepods, PodDecoder(kubepods)
         self._known = PodSet()
         self._error = ""
         self._pod_errors: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class PodsSource:
     def use(self, kubepods: Kubepods) -> None:
         """Name cgroups by another driver or root, once it is known; takes effect with the next answer."""
         if kubepods != self._kubepods:
-            self._kubepods = kubepods
+            self._kubepods, self._decoder = kubepods, PodDecoder(kubepods)
             self._signature = None
             self.request_refresh()
 
@@ -134,7 +134,7 @@ class PodsSource:
         if len(answer) > MAX_BODY_BYTES:
             return f"more than {MAX_BODY_BYTES} bytes"
         try:
-            return decode_pods(answer, self._kubepods)
+            return self._decoder.decode(answer)
         except PodListError as error:
             return str(error)
 

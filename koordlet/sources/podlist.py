@@ -41,25 +41,49 @@ class PodList:
 
 def decode_pods(data: bytes, kubepods: Kubepods) -> PodList:
     """Pods of a `GET /pods/` answer. Raises PodListError."""
-    try:
-        items = _DECODER.decode(data).items or []
-    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise PodListError(f"not a PodList: {error}") from error
-    if len(items) > MAX_PODS:
-        raise PodListError(f"{len(items)} pods, at most {MAX_PODS} are accepted")
-    pods: dict[str, Pod] = {}
-    errors: list[str] = []
-    for item in items:
+    return PodDecoder(kubepods).decode(data)
+
+
+class PodDecoder:
+    """Decodes answer after answer: a pod whose text is as it was is the same `Pod` as then, for a tenth of the cost."""
+
+    def __init__(self, kubepods: Kubepods) -> None:
+        self.kubepods = kubepods
+        self._known: dict[tuple[int, int], tuple[Pod | None, tuple[str, ...]]] = {}
+
+    def decode(self, data: bytes) -> PodList:
+        """Raises PodListError."""
         try:
-            pod = _pod(item, kubepods, errors)
+            items = [bytes(item) for item in _LIST.decode(data).items or []]
+            if len(items) > MAX_PODS:
+                raise PodListError(f"{len(items)} pods, at most {MAX_PODS} are accepted")
+            found = {(hash(item), len(item)): item for item in items}
+            known = {key: self._known.get(key) or self._read(item) for key, item in found.items()}
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise PodListError(f"not a PodList: {error}") from error
+        self._known = known
+        pods: dict[str, Pod] = {}
+        errors: list[str] = []
+        for pod, faults in known.values():
+            errors += faults
+            if pod is None:
+                continue
+            if pod.uid in pods:
+                errors.append(f"pod {pod.key}: left out: uid {pod.uid} belongs to {pods[pod.uid].key}")
+                continue
+            pods[pod.uid] = pod
+        return PodList(
+            tuple(sorted(pods.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))), tuple(sorted(errors))
+        )
+
+    def _read(self, text: bytes) -> tuple[Pod | None, tuple[str, ...]]:
+        """A pod, None when it has to be left out, and its faults. Raises msgspec.MsgspecError, RecursionError."""
+        item = _ITEM.decode(text)
+        errors: list[str] = []
+        try:
+            return _pod(item, self.kubepods, errors), tuple(errors)
         except ValueError as error:
-            errors.append(f"pod {item.metadata.key}: left out: {error}")
-            continue
-        if pod.uid in pods:
-            errors.append(f"pod {pod.key}: left out: uid {pod.uid} belongs to {pods[pod.uid].key}")
-            continue
-        pods[pod.uid] = pod
-    return PodList(tuple(sorted(pods.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid))), tuple(errors))
+            return None, (*errors, f"pod {item.metadata.key}: left out: {error}")
 
 
 def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
@@ -305,10 +329,11 @@ class _Pod(msgspec.Struct, gc=False):
 
 class _PodList(msgspec.Struct, gc=False):
     # Required: an error page that happens to be JSON must not pass as a node without pods.
-    items: list[_Pod] | None
+    items: list[msgspec.Raw] | None
 
 
-_DECODER: Final = msgspec.json.Decoder(_PodList)
+_LIST: Final = msgspec.json.Decoder(_PodList)
+_ITEM: Final = msgspec.json.Decoder(_Pod)
 _READ: Final = {
     "cpu_mcpu": parse_mcpu,
     "memory_bytes": parse_units,

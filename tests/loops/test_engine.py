@@ -216,8 +216,8 @@ def test_the_loop_waits_for_a_node_without_complaint_and_works_once_it_is_there(
 class Names:
     """A strategy that notes which pods it was shown."""
 
-    def __init__(self, prompt: bool) -> None:
-        self.name, self.prompt = f"names {prompt}", prompt
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.seen: list[tuple[str, ...]] = []
 
     def initial(self) -> None:
@@ -229,8 +229,8 @@ class Names:
 
 
 def test_pods_that_come_between_two_ticks_are_judged_at_once_by_those_that_want_it(rig: Rig) -> None:
-    prompt, patient = Names(True), Names(False)
-    rig.parts.strategies = (prompt, patient)
+    prompt, patient = Names("prompt"), Names("patient")
+    rig.parts.strategies, rig.parts.on_pods = (prompt, patient), ("prompt",)
     engine = Engine(rig.parts)
     assert engine.arrivals(rig.now_s) is None  # before the first tick there is nothing to judge
     rig.pods.put(range(1), rig.now_s)
@@ -241,7 +241,6 @@ def test_pods_that_come_between_two_ticks_are_judged_at_once_by_those_that_want_
     assert snapshot is not None
     assert [pod.name for pod in snapshot.view.pods.pods] == ["pod-0", "pod-1"]
     assert (prompt.seen[-1], len(prompt.seen), len(patient.seen)) == (("pod-0", "pod-1"), 2, 1)
-    assert [row.name for row in engine.workloads() if row.pod is not None]
     engine.tick(rig.now_s + 1)
     assert patient.seen[-1] == ("pod-0", "pod-1")
 

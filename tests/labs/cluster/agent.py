@@ -1,5 +1,5 @@
-"""The real agent as a member of the lab's cluster: a process with the account that deploy/rbac.yaml describes, whose
-token lies where a pod finds it. What it is asked goes over its unix socket.
+"""The real agent as a member of the lab's cluster: a process with the account that deploy/ describes, whose token lies
+where a pod finds it. What it is asked goes over its unix socket.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ class OnNode(Protocol):
 
 
 class Agent:
-    """`args` go to the command line. Its knobs are those of the lab's cgroup only."""
+    """`args` go to the command line. Its knobs are those of the lab's cgroup only. prefix: words before the command.
+    environment: what it gets besides, or instead."""
 
     def __init__(self, cluster: Cluster, node: OnNode, *args: str, kubelet_root: Path | None = None) -> None:
         self.cluster, self.sandbox, self.node = cluster, cluster.sandbox, node
@@ -41,6 +42,8 @@ class Agent:
         if kubelet_root is not None:
             own.append(f"-var-lib-kubelet-dir={kubelet_root}")
         self.args = [*own, *args]
+        self.prefix: list[str] = []
+        self.environment: dict[str, str] = {}
 
     def start(self, wait: bool = True, seconds: int = 3600, token: str = "") -> Agent:
         """seconds: how long its token is good for, unless one is given (the API server makes them)."""
@@ -53,10 +56,11 @@ class Agent:
             "NODE_NAME": self.node.name,
             "agent_mode": "hostMode",
             "PYTHONPATH": str(ROOT),
+            **self.environment,
         }
         words = ["env", *(f"{k}={v}" for k, v in environment.items())]
         self.started_s = time.monotonic()
-        self.sandbox.spawn(LOG, [*words, sys.executable, "-m", "koordlet", "run", *self.args])
+        self.sandbox.spawn(LOG, [*self.prefix, *words, sys.executable, "-m", "koordlet", "run", *self.args])
         if wait:
             self.sandbox.wait("the agent is ready", lambda: "] ready" in self.text(), 60, LOG)
         return self

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koordlet.kernel.kubepods import Driver, Kubepods
 from koordlet.model.pod import Resources
 from koordlet.model.qos import KubeQos, Qos
-from koordlet.sources.podlist import PodList, PodListError, decode_pods
+from koordlet.sources.podlist import PodDecoder, PodList, PodListError, decode_pods
 from tests.hosts.cases import case_json, case_text
 
 SYSTEMD = Kubepods(Driver.SYSTEMD)
@@ -243,3 +243,21 @@ def test_control_characters_of_a_name_reach_no_terminal() -> None:
     found = decode(item(name="\x1b[31mred\nline"), item(name="good", uid="u2"))
     assert [pod.name for pod in found.pods] == ["good"]
     assert found.errors == (r"pod 'ns/\x1b[31mred\nline': left out: its name holds control characters",)
+
+
+def test_a_pod_whose_text_is_as_it_was_is_the_same_object() -> None:
+    def body(*pods: dict[str, Any]) -> bytes:
+        return json.dumps({"items": pods}).encode()
+
+    one, two = ({"metadata": {"name": name, "uid": name}} for name in ("one", "two"))
+    odd = {"metadata": {"name": "odd", "uid": "../odd"}}
+    decoder = PodDecoder(Kubepods(Driver.SYSTEMD))
+    first = decoder.decode(body(one, two, odd))
+    second = decoder.decode(body(odd, two | {"status": {"phase": "Failed"}}, one))  # a kubelet's order is random
+    assert [pod.name for pod in second.pods] == ["one", "two"]
+    assert second.pods[0] is first.pods[0]
+    assert (first.pods[1].phase, second.pods[1].phase) == ("Pending", "Failed")
+    assert second.errors == first.errors != ()
+    with pytest.raises(PodListError):
+        decoder.decode(body(one, {"metadata": []}))
+    assert decoder.decode(body(one)).pods[0] is first.pods[0]
