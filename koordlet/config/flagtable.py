@@ -215,8 +215,8 @@ FLAGS: Final = (
     Flag("collect-node-storage-info-interval", _D, "1s", "interval of reading disks", _LATER),
     Flag("psi-collector-interval", _D, "10s", "interval of reading pressure for reports", _LATER),
     Flag("coldpage-collector-interval", _D, "5s", "interval of reading cold pages", _LATER),
-    Flag("runtime-hooks-reconcile-interval", _D, "10s", "interval of the hooks' reconciler", _LATER, k8s=True),
     # Ignored.
+    Flag("runtime-hooks-reconcile-interval", _D, "10s", "pods are put right each tick", _NONE, k8s=True),
     Flag("enable-pprof", _B, "false", "Go profiles; there are none here", _NONE),
     Flag("pprof-addr", _T, ":9317", "Go profiles; there are none here", _NONE),
     Flag("configmap-name", _T, "koordlet-config", "unused in the reference too", _NONE),
