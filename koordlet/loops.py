@@ -225,32 +225,37 @@ class Engine:
         return self._publish(view, report)
 
     def admit(self, now_s: float) -> Snapshot | None:
-        """A door told something: write what its answers want, and judge the pods that are new, without a sample."""
-        self._take_in(now_s)
+        """A door told something: write what its answers want, without a sample; after news judge all pods."""
+        news = self._take_in(now_s)
         if self._view is None:
             return None
-        pods = self._poll(now_s)
+        return self._between(self._view, self._poll(now_s) if news else self._pods, now_s)
+
+    def arrivals(self, now_s: float) -> Snapshot | None:
+        """A source may have news between two ticks: judge its pods when it has, else None."""
+        if self._view is None or (pods := self._poll(now_s)).revision == self._pods.revision:
+            return None
+        return self._between(self._view, pods, now_s)
+
+    def _between(self, view: NodeView, pods: PodSet, now_s: float) -> Snapshot:
         if pods.revision != self._pods.revision:
             self._pods = pods
-            self._view = replace(self._view, now_s=now_s, pods=pods)
+            self._view = view = replace(view, now_s=now_s, pods=pods)
             policy = self.parts.policy(now_s)
             for strategy in self.parts.strategies:
                 if strategy.name in self.parts.on_pods:
-                    self._decide(strategy, self._view, policy, now_s)
+                    self._decide(strategy, view, policy, now_s)
         report = self._apply(now_s)
         self._doubt |= report.failed > 0
-        return self._publish(self._view, report)
+        return self._publish(view, report)
 
-    def _take_in(self, now_s: float) -> None:
-        if self.parts.inbox is not None:
-            self._admitted.expire(now_s)
-            self._admitted.add(*self.parts.inbox.take(), now_s)
-
-    def arrivals(self, now_s: float) -> Snapshot | None:
-        """A source may have news between two ticks: as `admit` when it has, else None."""
-        if self._view is None or self._poll(now_s).revision == self._pods.revision:
-            return None
-        return self.admit(now_s)
+    def _take_in(self, now_s: float) -> bool:
+        if self.parts.inbox is None:
+            return False
+        decisions, effects, news = self.parts.inbox.take()
+        self._admitted.expire(now_s)
+        self._admitted.add(decisions, effects, now_s)
+        return news
 
     def workloads(self) -> list[WorkloadUsage]:
         """Rows of every workload, for whoever asks from another thread."""

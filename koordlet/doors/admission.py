@@ -28,6 +28,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._decisions: list[Decision] = []
         self._effects: list[Effect] = []
+        self._news = False
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.dropped = 0
 
@@ -35,8 +36,10 @@ class Inbox:
         """Readable when there is something to take."""
         return self._fd
 
-    def put(self, decisions: tuple[Decision, ...] = (), effects: tuple[Effect, ...] = ()) -> None:
-        """Nothing to write is fine too: then the loop only looks who is here."""
+    def put(
+        self, decisions: tuple[Decision, ...] = (), effects: tuple[Effect, ...] = (), *, news: bool = False
+    ) -> None:
+        """news: so much is new that the loop is to judge all pods at once, not in its next round."""
         with self._lock:
             if self._fd < 0:
                 return
@@ -46,16 +49,18 @@ class Inbox:
             else:
                 self._decisions += decisions
                 self._effects += effects
+            self._news |= news
             os.eventfd_write(self._fd, 1)
 
-    def take(self) -> tuple[list[Decision], list[Effect]]:
+    def take(self) -> tuple[list[Decision], list[Effect], bool]:
         with self._lock:
             if self._fd >= 0:
                 with suppress(BlockingIOError):
                     os.eventfd_read(self._fd)
             decisions, self._decisions = self._decisions, []
             effects, self._effects = self._effects, []
-        return decisions, effects
+            news, self._news = self._news, False
+        return decisions, effects, news
 
     def close(self) -> None:
         with self._lock:

@@ -87,8 +87,9 @@ class Desk:
         return answer
 
     def news(self) -> None:
-        """Pods came or went: have the loop look."""
-        self._inbox.put()
+        """All pods were told of: have the loop judge them now. A single one waits for its next round: its answer has
+        said what must be at once."""
+        self._inbox.put(news=True)
 
     def count(self, name: str, number: int = 1) -> None:
         with self._lock:

@@ -288,7 +288,6 @@ class Session:
             self._teller.pod(STAGES[event], sandbox, time.monotonic(), limit_s)
         elif event is Event.REMOVE_POD_SANDBOX:
             source.sandbox_gone(sandbox.uid, sandbox.id)
-            self._teller.desk.news()
         elif isinstance(told, nri.PodRequest):
             pass
         elif event is Event.POST_START_CONTAINER:
@@ -299,7 +298,6 @@ class Session:
             uid = sandbox.uid or source.uid_of(told.container.pod_sandbox_id)
             full_id = f"{self._teller.runtime}://{told.container.id}"
             source.container_gone(uid, told.container.name, full_id)
-            self._teller.desk.news()
         return b""
 
 

@@ -123,7 +123,6 @@ class RuntimeHookDoor:
             sandbox = hookmessages.pod_sandbox(request)
             if hook is Hook.POST_STOP_POD_SANDBOX:
                 self._teller.source.sandbox_gone(sandbox.uid)
-                self._teller.desk.news()
                 return hookmessages.pod_reply(request)
             try:
                 self._teller.pod(hook, sandbox, time.monotonic(), _left_s(context))

@@ -35,7 +35,6 @@ class Teller:
     def pod(self, hook: Hook, sandbox: Sandbox, now_s: float, limit_s: float = LIMIT_S * 2) -> PodAnswer:
         """A moment of a whole pod."""
         pod = self._pod(sandbox, now_s)
-        self.desk.news()
         if pod is None:
             return UNCHANGED
         return self.desk.ask(PodEvent(hook, pod, cgroup=pod.cgroup), self.door, limit_s)
@@ -55,12 +54,10 @@ class Teller:
         """A moment of one container. asked: what the runtime is about to apply; container.asked: the same, at its
         creation."""
         if self._pod(sandbox, now_s) is None:
-            self.desk.news()
             return UNCHANGED
         made = self.source.container(sandbox.uid, container, self.runtime)
         if hook is Hook.PRE_UPDATE_CONTAINER and asked is not None:
             self.source.resized(sandbox.uid, container.name, asked)
-        self.desk.news()
         pod = self._fullest(sandbox.uid)
         if made is None or pod is None:
             return UNCHANGED

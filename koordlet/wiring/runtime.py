@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
 from koordlet.config.flags import Flags
 from koordlet.decide.podrules import PodContext, answer, context_of
+from koordlet.decide.podrules.reconcile import RECONCILER, State
 from koordlet.doors.admission import Inbox
 from koordlet.doors.desk import UNCHANGED, Desk
 from koordlet.doors.http import DoorError
@@ -24,7 +26,7 @@ from koordlet.model.places import SOCKET_FILE
 from koordlet.model.pod import Pod, PodSet, Tree
 from koordlet.model.podevent import PodAnswer, PodEvent
 from koordlet.model.status import Snapshot
-from koordlet.model.view import NodeView, Policy
+from koordlet.model.view import Policy
 from koordlet.sources.runtime import RuntimeSource
 
 if TYPE_CHECKING:
@@ -32,7 +34,8 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-HOLD_S = 30.0
+SWITCH_S: Final = 0.0005
+HOLD_S: Final = 30.0
 """For how long a pod counts that only the proxy told of: until then a kubelet's list has it, or it has ended."""
 
 
@@ -87,6 +90,9 @@ class RuntimeDoors:
         self._hook = self._open_hook()
         if self._nri is not None:
             self._nri.start()
+        if self._hook is not None or self._nri is not None:
+            # A call passes between three threads; by default each may have to wait 5 ms while a tick computes.
+            sys.setswitchinterval(SWITCH_S)
 
     def close(self) -> None:
         """May be called twice: before the values are given back, and at the end."""
@@ -157,7 +163,7 @@ class _Memory:
 
     def __init__(self, snapshot: Callable[[], Snapshot | None], policy: Callable[[], Policy]) -> None:
         self._snapshot, self._policy = snapshot, policy
-        self._context: tuple[NodeView, Policy, PodContext] | None = None
+        self._context: tuple[Snapshot, PodContext] | None = None
         self._by_uid: tuple[tuple[Pod, ...], dict[str, Pod]] = ((), {})
 
     def answer(self, event: PodEvent) -> PodAnswer:
@@ -165,10 +171,18 @@ class _Memory:
         snapshot = self._snapshot()
         if snapshot is None:
             return UNCHANGED
-        view, policy, known = snapshot.view, self._policy(), self._context
-        if known is None or known[0] is not view or known[1] is not policy:
-            known = self._context = (view, policy, context_of(view, policy, known[2] if known else None))
-        return answer(event, known[2])
+        known = self._context
+        if known is None or known[0] is not snapshot:
+            known = self._context = (snapshot, self._context_of(snapshot))
+        return answer(event, known[1])
+
+    def _context_of(self, snapshot: Snapshot) -> PodContext:
+        """The reconciler's own, so that both give the same values and nothing is worked out twice."""
+        outcome = snapshot.outcomes.get(RECONCILER.name)
+        state = outcome.state if outcome is not None else None
+        if isinstance(state, State) and state.context is not None:
+            return state.context
+        return context_of(snapshot.view, self._policy())
 
     def pod(self, uid: str) -> Pod | None:
         snapshot = self._snapshot()

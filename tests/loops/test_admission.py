@@ -100,7 +100,7 @@ def test_a_new_pod_is_judged_at_once_and_the_strategys_wish_wins(rig: Rig, engin
     engine.tick(1000.0)
     assert rig.parts.inbox is not None
     source.sandbox(Sandbox("u1", "shop", "new", "sb", f"/{POD}"))
-    rig.parts.inbox.put(wish())
+    rig.parts.inbox.put(wish(), news=True)
     snapshot = engine.admit(1000.2)
     assert rules.seen == [(), ("u1",)]
     assert snapshot is not None
@@ -115,6 +115,8 @@ def test_news_of_nothing_new_judges_nothing(rig: Rig, engine: Engine) -> None:
     rig.parts.strategies = (rules,)
     engine = Engine(rig.parts)
     engine.tick(1000.0)
+    assert rig.parts.inbox is not None
+    rig.parts.inbox.put(news=True)
     engine.admit(1000.1)
     assert len(rules.seen) == 1
 

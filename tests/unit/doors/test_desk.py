@@ -62,14 +62,14 @@ def test_a_late_answers_wishes_are_thrown_away() -> None:
     stand = Stand(blocked, limit_s=0.05)
     assert stand.desk.ask(EVENT, "nri") is UNCHANGED
     blocked.go.set()
-    assert stand.inbox.take() == ([], [])
+    assert stand.inbox.take() == ([], [], False)
     stand.close()
 
 
 def test_a_rules_fault_is_counted_and_the_others_values_go_out() -> None:
     stand = Stand(lambda event: PodAnswer(decisions=(decision(),), faults=("CoreSched: broken",)))
     assert stand.desk.ask(EVENT, "nri").decisions == (decision(),)
-    assert stand.inbox.take() == ([decision()], [])
+    assert stand.inbox.take() == ([decision()], [], False)
     assert stand.desk.figures()["hook_calls_total{door=nri,status=failed}"] == 1
     stand.close()
 
@@ -77,17 +77,17 @@ def test_a_rules_fault_is_counted_and_the_others_values_go_out() -> None:
 def test_the_inbox_wakes_and_is_bounded() -> None:
     inbox = Inbox()
     assert select.select([inbox], [], [], 0)[0] == []
-    inbox.put()
+    inbox.put(news=True)
     assert select.select([inbox], [], [], 0)[0] == [inbox]
-    assert inbox.take() == ([], [])
+    assert inbox.take() == ([], [], True)
     assert select.select([inbox], [], [], 0)[0] == []
     for _ in range(MAX_WAITING + 5):
         inbox.put((decision(),))
-    decisions, _ = inbox.take()
+    decisions, _, _ = inbox.take()
     assert (len(decisions), inbox.dropped) == (MAX_WAITING, 5)
     inbox.close()
     inbox.put((decision(),))  # a door's thread that comes late
-    assert inbox.take() == ([], [])
+    assert inbox.take() == ([], [], False)
 
 
 def test_what_was_admitted_is_held_for_a_while() -> None:

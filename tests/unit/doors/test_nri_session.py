@@ -112,7 +112,7 @@ def test_synchronize_comes_in_chunks(line: Callable[..., Line]) -> None:
     assert [(p.name, p.cgroup, p.containers[0].id) for p in pods] == [
         (f"p{n}", f"kubepods/burstable/podu{n}", f"containerd://c{n}") for n in range(3)
     ]
-    assert found.stand.inbox.take() == ([], [])
+    assert found.stand.inbox.take() == ([], [], True)
 
 
 def test_a_large_synchronize_chunk_is_taken(line: Callable[..., Line]) -> None:
@@ -210,7 +210,7 @@ def test_a_pods_life_is_followed(line: Callable[..., Line], style: str) -> None:
     assert found.stand.source.poll(1.0).pods[0].containers == ()
     tell("RemovePodSandbox", 3, pod=sandbox)
     assert found.stand.source.poll(1.0).pods == ()
-    decisions, _ = found.stand.inbox.take()
+    decisions, _, _ = found.stand.inbox.take()
     assert [(d.target, d.knob) for d in decisions] == [("kubepods/burstable/podu1", Knob.CPU_SHARES)]
 
 
@@ -277,7 +277,7 @@ def test_an_agent_that_observes_changes_nothing(line: Callable[..., Line]) -> No
     found = line(observe=True)
     assert found.runtime.create(pod(labels=LSR), container()) == nri.CreateContainerResponse()
     assert found.stand.events != []
-    assert found.stand.inbox.take() == ([], [])
+    assert found.stand.inbox.take()[:2] == ([], [])
 
 
 @pytest.mark.parametrize(

@@ -177,7 +177,7 @@ def test_a_pods_reply_is_its_request_and_its_values_go_to_the_loop(opened: Calla
     )
     assert (dict(reply.labels), dict(reply.annotations), reply.resources.cpu_shares) == (BE, {"a": "b"}, 7)
     assert reply.cgroup_parent == "/kubepods/besteffort/podu1"
-    decisions, _ = found.stand.inbox.take()
+    decisions, _, _ = found.stand.inbox.take()
     assert [d.target for d in decisions] == ["kubepods/besteffort/podu1"]
     assert [p.uid for p in found.stand.source.poll(time.monotonic()).pods] == ["u1"]
 
