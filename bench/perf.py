@@ -30,11 +30,14 @@ import os, sys, time
 rounds = int(sys.argv[1])
 a, b = os.pipe(), os.pipe()
 if os.fork() == 0:
-    open(sys.argv[3] + "/cgroup.procs", "w").write("0")
+    os.close(a[1])
+    with open(sys.argv[3] + "/cgroup.procs", "w") as file:
+        file.write("0")
     while os.read(a[0], 1):
         os.write(b[1], b"x")
     os._exit(0)
-open(sys.argv[2] + "/cgroup.procs", "w").write("0")
+with open(sys.argv[2] + "/cgroup.procs", "w") as file:
+    file.write("0")
 os.close(a[0])
 begun = time.perf_counter()
 for _ in range(rounds):

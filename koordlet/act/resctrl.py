@@ -381,6 +381,9 @@ class ResctrlApplier:
         path = _mon(name, inner)
         try:
             if inner not in self._tree.monitors(name):
+                if not self._state.record.monitored:
+                    self._state.record.monitored = True
+                    self._state.save()
                 self._tree.make(path)
                 self._done += 1
             inside = self._members(path)

@@ -34,9 +34,17 @@ class Adopted:
 
 @dataclass(slots=True)
 class Record:
+    """monitored: monitoring groups of pods were made."""
+
     mounted: bool = False
+    monitored: bool = False
     made: list[str] = field(default_factory=list)
     adopted: dict[str, Adopted] = field(default_factory=dict)
+
+    def changes(self) -> tuple[str, ...]:
+        """What is there to undo, for people."""
+        others = [("(mount)", self.mounted), ("(monitoring of pods)", self.monitored)]
+        return (*self.made, *self.adopted, *(name for name, there in others if there))
 
 
 class State:
@@ -53,7 +61,7 @@ class State:
         """Raises StateError."""
         if self.path is None:
             return
-        if not (self.record.mounted or self.record.made or self.record.adopted):
+        if not self.record.changes():
             self.path.unlink(missing_ok=True)
             return
         fresh = self.path.with_name(self.path.name + ".new")
@@ -76,6 +84,7 @@ class State:
                 return
             self.record = Record(
                 mounted=bool(found["mounted"]),
+                monitored=bool(found["monitored"]),
                 made=[str(name) for name in found["made"]],
                 adopted={
                     str(name): Adopted(str(row["schemata"]), [int(tid) for tid in row["tasks"]])

@@ -3,7 +3,7 @@ back, others' groups are not looked at. Used on a clean stop, at the start after
 
 from __future__ import annotations
 
-from koordlet.act.resctrl_state import Adopted, State
+from koordlet.act.resctrl_state import Adopted, Record, State
 from koordlet.act.resctrl_tree import Refused, ResctrlTree
 from koordlet.kernel.resctrl import FIXED_DIRS, format_line, parse_schemata
 from koordlet.model.resctrl import POD_PREFIX
@@ -12,8 +12,7 @@ from koordlet.model.resctrl import POD_PREFIX
 def undo_resctrl(tree: ResctrlTree, state: State) -> tuple[int, list[str]]:
     """(groups put right, what failed). What fails stays recorded, so it can be tried again."""
     if not tree.mounted():
-        state.record.made.clear()
-        state.record.adopted.clear()
+        state.record = Record()
         state.save()
         return 0, []
     done, errors = 0, []
@@ -42,6 +41,7 @@ def undo_resctrl(tree: ResctrlTree, state: State) -> tuple[int, list[str]]:
         del state.record.adopted[name]
     for name in ["", *(n for n in names if n in state.record.adopted)]:
         errors += remove_monitors(tree, name)
+    state.record.monitored = state.record.monitored and bool(errors)
     if state.record.mounted and not errors:
         errors += _unmount(tree, state)
     state.save()

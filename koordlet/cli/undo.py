@@ -62,7 +62,7 @@ def _undo(given: Any) -> int:
     roots = {f"{root.replace('-', '_')}_root": getattr(given, f"{root.replace('-', '_')}_root_dir") for root in ROOTS}
     host = Host.preset(given.mode, **{name: Path(root) for name, root in roots.items() if root})
     state = State(path.with_name(STATE_FILE), read_boot_id(host))
-    groups = (*state.record.made, *state.record.adopted)
+    groups = state.record.changes()
     attributes = Attributes(path.with_name(ATTRIBUTES_FILE), read_boot_id(host))
     others = left_behind(attributes)
     try:

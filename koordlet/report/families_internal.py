@@ -48,6 +48,8 @@ def internal_families(
     _host_apps(families, snapshot, workloads)
     _loop(families, snapshot)
     _knobs(families, snapshot)
+    for kind, report in snapshot.effects.items():
+        families.gauge("effects_failing", "What could not be carried out that is no knob.", report.failed, kind=kind)
     for row in snapshot.view.support.table.values():
         families.gauge("capability", "What this machine can do; 1 per row.", 1, name=row.name, level=row.level)
 

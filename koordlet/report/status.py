@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any, Final
 
+from koordlet.model.effect import EffectReport
 from koordlet.model.pod import Pod
 from koordlet.model.qos import Qos
 from koordlet.model.status import HeldState, Snapshot
@@ -45,6 +46,7 @@ def status_json(snapshot: Snapshot, now_s: float, version: str = "") -> Row:
     be_roots      [rows.be_row]
     apply         {written, restored, failed, drifted, errors} of the last pass
     knobs         {total, by_state, by_owner, rows, rows_left_out}; failing rows come first
+    effects       {kind: {done, undone, failed, errors, state, state_left_out}}: what is no knob; state by target
     shadowed      [rows.shadowed_row]
     capabilities  [{name, level, reason, advice}]
     """
@@ -83,6 +85,7 @@ def status_json(snapshot: Snapshot, now_s: float, version: str = "") -> Row:
             "rows": [held_row(row, now_s) for row in held[:MAX_KNOB_ROWS]],
             "rows_left_out": max(0, len(held) - MAX_KNOB_ROWS),
         },
+        "effects": {kind: _effect(report) for kind, report in snapshot.effects.items()},
         "shadowed": [shadowed_row(row) for row in snapshot.apply.shadowed],
         "capabilities": [capability_row(row) for row in view.support.table.values()],
     }
@@ -139,6 +142,18 @@ def _head(snapshot: Snapshot, now_s: float) -> Row:
             "last_ms": round(stats.last_ms, 3),
             "surges": stats.surges,
         },
+    }
+
+
+def _effect(report: EffectReport) -> Row:
+    rows = list(report.state.items())
+    return {
+        "done": report.done,
+        "undone": report.undone,
+        "failed": report.failed,
+        "errors": list(report.errors[:MAX_KNOB_ROWS]),
+        "state": dict(rows[:MAX_KNOB_ROWS]),
+        "state_left_out": max(0, len(rows) - MAX_KNOB_ROWS),
     }
 
 

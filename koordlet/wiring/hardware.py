@@ -106,8 +106,7 @@ def make_resctrl(flags: Flags, host: Host, audit: AuditSink, writer: Callable[[P
     state = State(None if flags.observe else flags.state_dir / STATE_FILE, read_boot_id(host))
     tree = ResctrlTree(resctrl_root(host), writer)
     if not flags.observe:
-        record = state.record
-        if record.made or record.adopted:
+        if state.record.changes():
             done, errors = undo_resctrl(tree, state)
             log.info("resctrl.recovered", groups=done, errors=errors)
         if flags.resctrl_mount and not tree.mounted():

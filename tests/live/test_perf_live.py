@@ -6,6 +6,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from koordlet.model.cpuset import CpuSet
 from koordlet.model.hardware import Counts
 from koordlet.sense.counts import PLANS, CountsMeter
 from tests.hosts.cases import case_json
+from tests.live.node import V2, Node, until
 
 pytestmark = pytest.mark.live
 
@@ -275,3 +277,22 @@ def test_case_fd_leak_with_counters(tmp_path: Path) -> None:
             with contextlib.suppress(FileNotFoundError):
                 path.rmdir()
         top.rmdir()
+
+
+def test_the_agent_counts_its_containers(node: Node) -> None:
+    """On cgroup v2, where a container's own cgroup is perf's too."""
+    if not V2:
+        pytest.skip("the scratch pods have no cgroup in the hierarchy of perf_event here")
+    node.spin(node.add_pod("job", "BE"), duty=0.3)
+    flags = ("-feature-gates=CPICollector=true", "-cpi-collector-interval=1s", "-collect-cpi-timewindow=1s")
+    with node.agent(*flags) as agent:
+        port = agent.log_path.read_text(errors="replace").split("port=", 1)[1].split()[0]
+
+        def counted() -> bool:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=5) as answer:
+                text = answer.read().decode()
+            if "perf.unsupported" in agent.text():
+                pytest.skip("perf events may not be opened here")
+            return "koordlet_container_cpi{" in text or "koordlet_container_perf_events{" in text
+
+        until("the container's events are in the metrics", counted, 60)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.act.resctrl_undo import undo_resctrl
 from koordlet.kernel.resctrl import read_resctrl
 from koordlet.model.qos import Qos
 from koordlet.model.resctrl import PodResctrl, Resctrl
@@ -174,6 +175,18 @@ def test_a_machine_that_only_monitors(agent: Make) -> None:
     made.put(replace(pod, phase="Succeeded"))
     made.tick()
     assert list((made.lab.mount / "mon_groups").iterdir()) == []
+
+
+def test_after_a_crash_monitoring_groups_are_undone_too(agent: Make) -> None:
+    made = agent("monitor-only")
+    made.pod("b1")
+    before = picture(made.lab.mount)
+    made.tick()
+    made.start()
+    assert made.record.record.changes() == ("(monitoring of pods)",)
+    assert undo_resctrl(made.tree, made.record)[1] == []
+    assert picture(made.lab.mount) == before
+    assert not (made.work / "resctrl.json").exists()
 
 
 def test_a_machine_without_bandwidth_counters(agent: Make) -> None:
