@@ -6,8 +6,9 @@ kernel has no watermarks or page cache limit of its own, reclaim effects stand i
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, TypeGuard
 
 from koordlet.decide import memory_values as values
 from koordlet.decide.freshness import FLOOR_AGE_S
@@ -42,13 +43,16 @@ class Watched:
 
 @dataclass(frozen=True, slots=True)
 class State:
+    """acted_s: by pod, the time of the reading on which it was last reclaimed from: one reading, one deed."""
+
     revision: int = -1
     classes: MemoryClasses | None = None
     support: Support | None = None
     memory_bytes: int | None = None
     decisions: tuple[Decision, ...] = ()
     watched: tuple[Watched, ...] = ()
-    effects: tuple[Effect, ...] = field(default_factory=tuple)
+    effects: tuple[Effect, ...] = ()
+    acted_s: Mapping[str, float] = field(default_factory=dict)
 
 
 class MemoryQosLoop:
@@ -65,10 +69,11 @@ class MemoryQosLoop:
         classes = policy.slo.memory
         known = (state.revision, state.memory_bytes) == (view.pods.revision, _node_bytes(view))
         if not known or state.support is not view.support or state.classes != classes:
-            state = _built(view, classes)
-        effects = _reclaims(view, state, now_s)
+            state = replace(_built(view, classes), acted_s=state.acted_s)
+        acted_s = dict(state.acted_s)
+        effects = _reclaims(view, state, acted_s, now_s)
         if effects or state.effects:
-            state = replace(state, effects=effects)
+            state = replace(state, effects=effects, acted_s=acted_s)
         return Outcome(state.decisions, state, effects=state.effects)
 
 
@@ -200,26 +205,35 @@ def _watch(pod: Pod, qos: MemoryQos, support: Support) -> Watched | None:
     return None if marks is None and cache is None else Watched(pod.cgroup, marks, cache)
 
 
-def _reclaims(view: NodeView, state: State, now_s: float) -> tuple[Effect, ...]:
-    """What is above its mark now."""
+def _reclaims(view: NodeView, state: State, acted_s: dict[str, float], now_s: float) -> tuple[Effect, ...]:
+    """What is above its mark now; notes in `acted_s` what it acted on."""
     found: list[Effect] = []
     for one in state.watched:
         row = view.workloads.get(one.cgroup)
-        used = None if row is None else _bytes(row.memory_raw_bytes, now_s)
-        file = None if row is None else _bytes(row.file_bytes, now_s)
-        if one.marks is not None and used is not None and used > one.marks[0]:
+        if row is None:
+            continue
+        used, file = row.memory_raw_bytes, row.file_bytes
+        last_s = acted_s.get(one.cgroup, float("-inf"))
+        if one.marks is not None and _usable(used, last_s, now_s) and used.value > one.marks[0]:
             start, stop = one.marks
-            why = stages(used_bytes=used, start_bytes=start, stop_bytes=stop)
-            found += _reclaim(one.cgroup, used - stop, False, why)
-        elif one.file_bytes is not None and file is not None:
-            why = stages(file_bytes=file, limit_bytes=one.file_bytes)
-            found += _reclaim(one.cgroup, file - one.file_bytes, True, why)
+            why = stages(used_bytes=int(used.value), start_bytes=start, stop_bytes=stop)
+            made = _reclaim(one.cgroup, int(used.value) - stop, False, why)
+            at_s = used.at_s
+        elif one.file_bytes is not None and _usable(file, last_s, now_s):
+            why = stages(file_bytes=int(file.value), limit_bytes=one.file_bytes)
+            made = _reclaim(one.cgroup, int(file.value) - one.file_bytes, True, why)
+            at_s = file.at_s
+        else:
+            continue
+        if made:
+            acted_s[one.cgroup] = at_s
+            found += made
     return tuple(found)
 
 
-def _bytes(reading: Reading | None, now_s: float) -> int | None:
-    """A reading that may still be acted on: reclaim on a guess costs the pod reads."""
-    return None if reading is None or reading.age_s(now_s) > FLOOR_AGE_S else int(reading.value)
+def _usable(reading: Reading | None, last_s: float, now_s: float) -> TypeGuard[Reading]:
+    """Newer than the last one acted on, and not old: reclaim on a guess costs the pod reads."""
+    return reading is not None and reading.at_s > last_s and reading.age_s(now_s) <= FLOOR_AGE_S
 
 
 def _reclaim(cgroup: str, excess: int, file_only: bool, why: Why) -> list[Effect]:

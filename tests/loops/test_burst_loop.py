@@ -21,6 +21,7 @@ class Plant:
     """Online containers with a limit and a demand in cores, one per pod, on a node without other load.
 
     A container uses its demand, at most its quota; it is throttled while it wants more. noise: of the node's reading.
+    lost: ticks whose readings are 30 s old; late: seconds by which the node's reading is older than the tick.
     """
 
     cores: float
@@ -30,10 +31,12 @@ class Plant:
     background: float = 0.0
     noise: float = 0.0
     lost: frozenset[int] = frozenset()
+    late: int = 0
     seed: int = 0
     state: State | None = None
     tick: int = 0
     quotas: list[float] = field(default_factory=list)
+    history: list[float] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = random.Random(self.seed)
@@ -54,7 +57,8 @@ class Plant:
                 zip(self.limits, self.demands, self.quotas, used, strict=True)
             )
         )
-        node = min(sum(used) + self.background, self.cores) + self.random.uniform(-self.noise, self.noise)
+        self.history.append(min(sum(used) + self.background, self.cores))
+        node = self.history[max(len(self.history) - 1 - self.late, 0)] + self.random.uniform(-self.noise, self.noise)
         at_s = self.tick - 30.0 if self.tick in self.lost else None
         seen = view(float(self.tick), self.cores, node=max(node, 0.0), pods=made, at_s=at_s)
         outcome = decide(seen, self.rule, self.state)
@@ -142,14 +146,15 @@ def test_back_at_the_base_nothing_is_named() -> None:
     st.integers(4, 96),
     st.integers(20, 100),
     st.floats(0, 0.5),
+    st.integers(0, 2),
     st.integers(0, 10_000),
 )
 def test_at_constant_load_it_settles_and_keeps_within_bounds(
-    pods: list[tuple[float, float]], cores: int, threshold: int, share: float, seed: int
+    pods: list[tuple[float, float]], cores: int, threshold: int, share: float, late: int, seed: int
 ) -> None:
     limits, demands = [round(limit, 3) for limit, _ in pods], [demand for _, demand in pods]
     rule = burst(BurstPolicy.QUOTA_ONLY, share_pool_threshold_percent=threshold)
-    plant = Plant(cores, limits, demands, rule, background=share * cores, noise=0.01 * cores, seed=seed)
+    plant = Plant(cores, limits, demands, rule, background=share * cores, noise=0.01 * cores, late=late, seed=seed)
     history = [plant.step() for _ in range(120)]
     for i, limit in enumerate(limits):
         values = [row[i] for row in history]

@@ -218,6 +218,17 @@ def test_reclaim_stands_in_for_watermarks(used: int, at_s: float, expected: int 
     assert reclaims(outcome) == ([] if expected is None else [(BE_POD.cgroup, expected, False)])
 
 
+def test_one_reading_is_acted_on_once() -> None:
+    """The kernel may have done it meanwhile: the next request needs a newer reading."""
+    first = decide(BE_POD, rule=MARKS, support=MAINLINE, rows=row(BE_POD.cgroup, 960 * MIB, at_s=5.0), now_s=5.0)
+    assert len(reclaims(first)) == 1
+    more = {"rule": MARKS, "support": MAINLINE}
+    same = decide(BE_POD, state=first.state, rows=row(BE_POD.cgroup, 960 * MIB, at_s=5.0), now_s=6.0, **more)
+    assert reclaims(same) == []
+    newer = decide(BE_POD, state=same.state, rows=row(BE_POD.cgroup, 960 * MIB, at_s=7.0), now_s=7.0, **more)
+    assert len(reclaims(newer)) == 1
+
+
 def test_no_reclaim_where_the_kernel_has_watermarks_or_no_reclaim() -> None:
     used = row(BE_POD.cgroup, 990 * MIB)
     for name in (Knob.MEMORY_WMARK_RATIO, "memory.reclaim"):
