@@ -178,6 +178,18 @@ int kl_table_gone(const struct kl_table *table, int *rows, int capacity)
     return written;
 }
 
+int kl_table_throttled(const struct kl_table *table, int64_t since_ns, int *rows, int capacity)
+{
+    int written = 0;
+    for (int i = 0; i < table->count && written < capacity; i++) {
+        const struct row *row = &table->rows[i];
+        if (row->state == KL_ALIVE && row->kind == KL_CONTAINER && row->throttled_ns >= since_ns &&
+            row->throttled > 0.0)
+            rows[written++] = i;
+    }
+    return written;
+}
+
 int kl_table_read(const struct kl_table *table, int row, struct kl_row *out)
 {
     const struct row *r = find(table, row);

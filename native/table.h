@@ -68,6 +68,9 @@ int kl_table_remove(struct kl_table *table, int row);
 /* Rows that are gone and not yet removed; fills at most `capacity` numbers and returns how many it wrote. */
 int kl_table_gone(const struct kl_table *table, int *rows, int capacity);
 
+/* Containers that were throttled, as read at `since_ns` or later; fills and returns as kl_table_gone. */
+int kl_table_throttled(const struct kl_table *table, int64_t since_ns, int *rows, int capacity);
+
 int kl_table_read(const struct kl_table *table, int row, struct kl_row *out);
 
 /* Open descriptors held by the table. */

@@ -110,7 +110,7 @@ def asked(throttled: float | None, allowed: bool, pool: Room) -> Op:
 
 def _carried(state: State, plan: Plan) -> State:
     """What is left of the last state for these containers: limits may have changed, containers may be gone."""
-    entries = {entry.key: entry for entry in plan.quota}
+    entries = plan.quota
     quotas = {
         key: quota
         for key, us in state.quotas.items()
@@ -140,14 +140,16 @@ def _judge(view: NodeView, node: CpuBurst, state: State, now_s: float) -> tuple[
     pool = state.pool.sampled(mcpu, at_s, now_s)
     state = replace(state, pool=pool)
     now_room = room(pool.average_mcpu(), total, node.share_pool_threshold_percent)
-    if not state.quotas and not usage.throttled_containers and not any(_limited(entry) for entry in plan.quota):
+    hot = [entry for cgroup in usage.throttled_containers or () if (entry := plan.by_cgroup.get(cgroup)) is not None]
+    looked = {entry.key: entry for entry in (*hot, *(plan.quota[key] for key in state.quotas), *plan.limited)}
+    if not looked:
         return state, False
     threshold = total * node.share_pool_threshold_percent / 100
     expected = pool.expected_mcpu(now_s) or 0.0
     tokens = dict(state.tokens)
     ups: list[tuple[float, str, Entry]] = []
     downs: list[tuple[bool, int, str, Entry]] = []
-    for entry in plan.quota:
+    for entry in looked.values():
         above = state.quotas.get(entry.key, entry.base_us) - entry.base_us
         allowed = _account(view, entry, tokens, above > 0, now_s)
         throttled = _throttled(view, entry, now_s) if usage.throttled_containers else None
@@ -177,7 +179,7 @@ def _judge(view: NodeView, node: CpuBurst, state: State, now_s: float) -> tuple[
         granted = (quotas[key] - old) * 1000 / DEFAULT_PERIOD_US
         left -= granted
         change += granted
-    quotas = {entry.key: quotas[entry.key] for entry in plan.quota if quotas.get(entry.key, 0) > entry.base_us}
+    quotas = {key: us for key, us in quotas.items() if us > plan.quota[key].base_us}
     return replace(state, pool=pool.granted(change, now_s), tokens=tokens, quotas=quotas), quotas != state.quotas
 
 
@@ -243,10 +245,8 @@ def _built(state: State) -> State:
     quotas: dict[str, tuple[int, int]] = {}  # cgroup -> (us, base)
     pods = dict(plan.pod_base_us)
     gauges = list(plan.gauges)
-    for entry in plan.quota:
-        us = state.quotas.get(entry.key)
-        if us is None:
-            continue
+    for key, us in sorted(state.quotas.items()):
+        entry = plan.quota[key]
         quotas[entry.cgroup] = (us, entry.base_us)
         gauges.append(("container_scaled_cfs_quota_us", entry.labels, float(us)))
         whole = pods.get(entry.pod.uid)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from koordlet.decide.base_quota import base_quota_us
@@ -42,12 +43,15 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """kernel: burst decisions, which depend on nothing that moves. quota: by container key. pod_base_us: by pod uid,
+    """kernel: burst decisions, which depend on nothing that moves. quota: by container key. limited: of those the ones
+    that may burst for some time only. pod_base_us: by pod uid,
     where every container of the pod is limited. exclusive: cgroups of LSE and LSR pods. exclusive_mcpu: what they
     asked for."""
 
     kernel: tuple[Decision, ...] = ()
-    quota: tuple[Entry, ...] = ()
+    quota: Mapping[str, Entry] = field(default_factory=dict)
+    by_cgroup: Mapping[str, Entry] = field(default_factory=dict)
+    limited: tuple[Entry, ...] = ()
     bases_us: tuple[tuple[str, int], ...] = ()
     pod_base_us: tuple[tuple[str, int], ...] = ()
     exclusive: tuple[str, ...] = ()
@@ -99,7 +103,9 @@ def make_plan(view: NodeView, node: CpuBurst, ratio: float | None) -> Plan:
                 kernel.append(_kernel(pod.cgroup, min(pod_burst, whole), whole, config))
     return Plan(
         kernel=tuple(kernel),
-        quota=tuple(quota),
+        quota={entry.key: entry for entry in quota},
+        by_cgroup={entry.cgroup: entry for entry in quota},
+        limited=tuple(entry for entry in quota if entry.config.quota_burst_period_s >= 0),
         bases_us=tuple(bases),
         pod_base_us=tuple(pod_bases),
         exclusive=tuple(pod.cgroup for pod in exclusive),

@@ -44,7 +44,7 @@ class Usage:
     surge: non-BE usage as the sentinel saw it over its short window. ls_pressure: share of time in which
     something of the LS groups waited for a CPU, in permyriad, over the same window. memory_pressure: share in which
     something of the node waited for memory, as the sentinel saw it while it watched memory.
-    throttled_containers: how many were throttled since the last pass, None where nobody asked for it.
+    throttled_containers: cgroups of those throttled since the last pass, None where nobody asked for it.
     """
 
     node_mcpu: Reading | None = None
@@ -60,7 +60,7 @@ class Usage:
     system_memory_bytes: Reading | None = None
     surge_mcpu: Reading | None = None
     ls_pressure_permyriad: Reading | None = None
-    throttled_containers: int | None = None
+    throttled_containers: tuple[str, ...] | None = None
     memory_pressure_permyriad: Reading | None = None
 
 

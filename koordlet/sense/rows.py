@@ -100,6 +100,12 @@ class Rows:
             self._missing.append(key)
             self.lost += 1
 
+    def throttled(self, since_ns: int, count: int) -> tuple[str, ...]:
+        """Cgroups of at most `count` containers that were throttled, as read since then."""
+        numbers = ffi.new("int[]", count)
+        found = lib.kl_table_throttled(self.table, since_ns, numbers, count)
+        return tuple(self._keys[numbers[index]][2] for index in range(found))
+
     def items(self) -> Iterator[tuple[Target, CData | None]]:
         """Every target with its latest figures (struct kl_row, valid until the next step), None while missing."""
         for key, target in self._targets.items():

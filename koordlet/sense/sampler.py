@@ -110,7 +110,8 @@ class Sampler:
         self._errors += totals.errors
         if totals.gone:
             self._rows.drop_gone(totals.gone)
-        usage = self._usage(now_s, surge_mcpu, ls_pressure_permyriad, totals.throttled if throttling else None)
+        throttled = self._rows.throttled(round(now_s * 1e9), totals.throttled) if throttling else None
+        usage = self._usage(now_s, surge_mcpu, ls_pressure_permyriad, throttled)
         self._append(now_s, usage)
         if self._cache is not None and self._pods_known and self._page_cache():
             self._cache.step(self._rows.items(), self._node.with_cache_bytes, now_s)
@@ -160,7 +161,11 @@ class Sampler:
         self._wanted = None
 
     def _usage(
-        self, now_s: float, surge_mcpu: Reading | None, ls_pressure_permyriad: Reading | None, throttled: int | None
+        self,
+        now_s: float,
+        surge_mcpu: Reading | None,
+        ls_pressure_permyriad: Reading | None,
+        throttled: tuple[str, ...] | None,
     ) -> Usage:
         cpu, memory = self._totals.cpu, self._totals.memory
         node_cpu, node_memory = self._node.mcpu, self._node.memory

@@ -308,6 +308,11 @@ def test_throttling_of_every_limited_container_in_every_pass_on_request(
         assert [row.throttled_ns == table.now_ns for row in rows] == [True] * 12 + [False] * 8
         assert rows[3].throttled == 0.5
         assert table.totals.throttled == 1
+        numbers = ffi.new("int[]", 4)
+        assert lib.kl_table_throttled(table.it, table.now_ns, numbers, 4) == 1
+        assert numbers[0] == containers[3]
+        assert lib.kl_table_throttled(table.it, table.now_ns + 1, numbers, 4) == 0
+        assert lib.kl_table_throttled(table.it, 0, numbers, 0) == 0
 
 
 def test_v2_without_the_cpu_controller(new_table: NewTable) -> None:

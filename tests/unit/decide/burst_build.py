@@ -84,7 +84,9 @@ def view(
             node_mcpu=reading(node),
             pods_mcpu=reading(node),
             nonbe_pods_mcpu=reading(node - be),
-            throttled_containers=sum(bool(throttled) for made in pods for throttled, _ in made.rows.values()),
+            throttled_containers=tuple(
+                cgroup for made in pods for cgroup, (throttled, _) in made.rows.items() if throttled
+            ),
         ),
         pods=PodSet(tuple(made.pod for made in pods), revision, now_s),
         workloads=rows,

@@ -89,6 +89,22 @@ def test_one_workload_is_found_without_the_others(node: Node) -> None:
     assert node.sampler.find("web/app") is None
 
 
+def test_throttled_containers_are_named_on_request(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, CgroupVersion.V1)
+    for cgroup in ("web", "web/app", "web/side"):
+        tree.make(cgroup)
+        tree.quota(cgroup, 50_000)
+    wanted = [False]
+    sampler = Sampler(tree.host, nominal_time=True, throttling=lambda: wanted[0])
+    sampler.sync(PodSet((pod("web", "app", "side"),), 1, 0.0), (), ())
+    seen = []
+    for second in range(1, 13):
+        wanted[0] = second > 10
+        tree.throttled("web/app", 10 * second, 4 * second)
+        seen.append(sampler.sample(100.0 + second).throttled_containers)
+    assert seen == [None] * 10 + [("web/app",)] * 2
+
+
 def test_system_is_what_neither_pods_nor_hosts_used(node: Node) -> None:
     """W-22: node 10.5, pods 6.25, host 1.25 cores -> 3.0."""
     for cgroup in ("web", "job", "redis"):
