@@ -129,6 +129,7 @@ class Cluster:
             "cert-dir": work,
             "endpoint-reconciler-type": "none",  # a loopback address may not stand in the "kubernetes" Endpoints
             "service-cluster-ip-range": "10.96.0.0/24",
+            "allow-privileged": "true",  # as wherever DaemonSets manage nodes; its default is false
             "authorization-mode": "Node,RBAC",
             "enable-admission-plugins": "NodeRestriction",
             "disable-admission-plugins": "Priority,TaintNodesByCondition",
