@@ -82,6 +82,8 @@ class Api:
             connection_pool_maxsize=4,
             retries=False,
         )
+        if not access.verify:
+            rest.hush()  # it is what was asked for; a warning per request helps nobody
         found.keep_alive = True  # or a watch through a silent middle-man is dead without anybody noticing
         self._client = rest.Client(found)
 

@@ -8,7 +8,7 @@ defeat this, the plain import costs memory, not correctness; tests/budget notice
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import LazyLoader
@@ -21,11 +21,13 @@ _UNUSED: Final = frozenset(
 
 
 class Rest(NamedTuple):
-    """Classes of the official client. failures: what it raises when there is no answer."""
+    """Classes of the official client. failures: what it raises when there is no answer. hush: no warning for each
+    request to a server that is not verified."""
 
     Client: Any
     Configuration: Any
     failures: tuple[type[Exception], ...]
+    hush: Callable[[], None]
 
 
 def load() -> Rest:
@@ -39,9 +41,11 @@ def load() -> Rest:
     from kubernetes.client.configuration import Configuration
     from kubernetes.client.exceptions import ApiException
     from kubernetes.client.rest import RESTClientObject
-    from urllib3.exceptions import HTTPError
+    from urllib3 import disable_warnings
+    from urllib3.exceptions import HTTPError, InsecureRequestWarning
 
-    return Rest(RESTClientObject, Configuration, (ApiException, HTTPError, OSError, ValueError))
+    failures = (ApiException, HTTPError, OSError, ValueError)
+    return Rest(RESTClientObject, Configuration, failures, lambda: disable_warnings(InsecureRequestWarning))
 
 
 class _Finder:

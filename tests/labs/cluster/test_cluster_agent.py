@@ -24,6 +24,8 @@ pytestmark = [pytest.mark.lab_cluster, pytest.mark.timeout(2400)]
 
 V2 = guard.CGROUPS in guard.hierarchies()
 SLO_PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{NAME}"
+METRIC_PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NAME}"
+TOPOLOGY_PATH = f"/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/{NAME}"
 SEEN_S = 1.0
 FOLLOWED_S = 2.0
 CLASSES = {
@@ -39,7 +41,8 @@ def agent(cluster: Cluster, cluster_node: Node) -> Iterator[Agent]:
     made = Agent(cluster, cluster_node, kubelet_root=cluster_node.root).start()
     yield made
     made.stop()
-    cluster.admin.delete(SLO_PATH)
+    for path in (SLO_PATH, TOPOLOGY_PATH):
+        cluster.admin.delete(path)
 
 
 @pytest.fixture
@@ -242,10 +245,6 @@ def test_a_kubelet_that_is_not_verified_is_not_believed(
     careless.until("pods are known", lambda: careless.age_s() < 15, 30)
     careless.stop()
     agent.start()
-
-
-METRIC_PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NAME}"
-TOPOLOGY_PATH = f"/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/{NAME}"
 
 
 def test_the_topology_is_written_and_survives_another_writer(cluster: Cluster, agent: Agent) -> None:

@@ -39,7 +39,7 @@ host-sys-fs /sys/fs
 host-var-run /run
 host-run /run
 END
-mkdir {root}/host-var-run-koordlet {root}/metric-data {root}/prediction-checkpoints {root}/host-etc-hookserver
+mkdir -p {root}/host-var-run-koordlet {root}/metric-data {root}/prediction-checkpoints {root}/host-etc-hookserver
 exec chroot {root} "$@"
 """
 

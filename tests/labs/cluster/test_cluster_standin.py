@@ -118,7 +118,8 @@ def test_serves_many_pods(stand_in: StandIn, token: str, count: int) -> None:
 
 
 def test_its_node_leads_to_it(cluster: Cluster, stand_in: StandIn) -> None:
-    status = cluster.agent().get(f"/api/v1/nodes/{NAME}")["status"]
+    (node,) = cluster.agent().get(f"/api/v1/nodes?fieldSelector=metadata.name={NAME}")["items"]
+    status = node["status"]
     assert {"type": "InternalIP", "address": stand_in.address} in status["addresses"]
     assert status["daemonEndpoints"]["kubeletEndpoint"]["Port"] == stand_in.client().port
 
