@@ -14,7 +14,7 @@ from typing import Final
 
 from koordlet.decide import burst_tokens
 from koordlet.decide.burst_plan import NAME, Entry, Labels, Plan, make_plan
-from koordlet.decide.burst_room import COOLING, RELIEF, Pool, Room, room
+from koordlet.decide.burst_room import CALM_S, COOLING, RELIEF, Pool, Room, room
 from koordlet.decide.burst_tokens import Tokens
 from koordlet.decide.freshness import FRESH_INTERVALS
 from koordlet.model.burst import CpuBurst
@@ -38,7 +38,8 @@ class Op(Enum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """quotas: us of the containers above their base, by key. first_base_us: base of each group when we first wrote its
+    """quotas: us of the containers above their base, by key. shrunk_s: when an overload last took some of them back.
+    first_base_us: base of each group when we first wrote its
     quota; where the limit changed since, restoring the recorded bytes would bring the old limit back."""
 
     made_from: tuple[object, ...] = ()
@@ -46,6 +47,7 @@ class State:
     quotas: Mapping[str, int] = field(default_factory=dict)
     tokens: Mapping[str, Tokens] = field(default_factory=dict)
     pool: Pool = field(default_factory=Pool)
+    shrunk_s: float = float("-inf")
     first_base_us: Mapping[str, int] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     gauges: tuple[tuple[str, Labels, float], ...] = ()
@@ -139,12 +141,16 @@ def _judge(view: NodeView, node: CpuBurst, state: State, now_s: float) -> tuple[
     mcpu, at_s = _pool_use(view, plan, now_s)
     pool = state.pool.sampled(mcpu, at_s, now_s)
     state = replace(state, pool=pool)
-    now_room = room(pool.average_mcpu(), total, node.share_pool_threshold_percent)
+    calm = now_s - state.shrunk_s < CALM_S
+    threshold_share = node.share_pool_threshold_percent / 100
+    now_room = room(pool.average_mcpu(), total, node.share_pool_threshold_percent, calm=calm)
+    if now_room is Room.OVERLOAD and 0 < (pool.expected_mcpu(now_s) or 0.0) < total * threshold_share:
+        now_room = Room.COOLING  # what was just taken back will do
     hot = [entry for cgroup in usage.throttled_containers or () if (entry := plan.by_cgroup.get(cgroup)) is not None]
     looked = {entry.key: entry for entry in (*hot, *(plan.quota[key] for key in state.quotas), *plan.limited)}
     if not looked:
         return state, False
-    threshold = total * node.share_pool_threshold_percent / 100
+    threshold = total * threshold_share
     expected = pool.expected_mcpu(now_s) or 0.0
     tokens = dict(state.tokens)
     ups: list[tuple[float, str, Entry]] = []
@@ -169,6 +175,8 @@ def _judge(view: NodeView, node: CpuBurst, state: State, now_s: float) -> tuple[
         freed = _freed_mcpu(view, entry, old, quotas[key])
         missing -= freed
         change -= freed
+        if allowed:
+            state = replace(state, shrunk_s=now_s)
     left = COOLING * threshold - expected
     for _, key, entry in sorted(ups, key=lambda row: row[:2]):
         if left < LEAST_GRANT_MCPU:

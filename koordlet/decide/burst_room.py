@@ -15,6 +15,10 @@ COOLING: Final = 0.9
 """Share of the threshold up to which quotas may grow."""
 RELIEF: Final = 0.95
 """Share of the threshold to which an overload is brought down: above COOLING, so it does not grow again at once."""
+CALM_S: Final = 120.0
+AGAIN: Final = 0.6
+"""After an overload nothing grows for so long, unless the use falls below this share of the threshold: what was too
+much a moment ago is too much again, and readings are late and noisy."""
 
 
 class Room(StrEnum):
@@ -51,12 +55,12 @@ class Pool:
         return sum(mcpu for _, mcpu in self.used) / len(self.used) if self.used else None
 
 
-def room(used_mcpu: float | None, total_mcpu: float, threshold_percent: int) -> Room:
-    """State of the pool. A pool without CPUs is overloaded."""
+def room(used_mcpu: float | None, total_mcpu: float, threshold_percent: int, *, calm: bool = False) -> Room:
+    """State of the pool. A pool without CPUs is overloaded. calm: an overload is not long ago."""
     if used_mcpu is None:
         return Room.UNKNOWN
     ratio = used_mcpu / total_mcpu if total_mcpu > 0 else 1.0
     threshold = threshold_percent / 100
     if ratio >= threshold:
         return Room.OVERLOAD
-    return Room.COOLING if ratio >= COOLING * threshold else Room.IDLE
+    return Room.COOLING if ratio >= (AGAIN if calm else COOLING) * threshold else Room.IDLE

@@ -1,6 +1,0 @@
-"""No deadline per example: how long one takes on a busy machine says nothing about a parser."""
-
-from hypothesis import settings
-
-settings.register_profile("no-deadline", deadline=None)
-settings.load_profile("no-deadline")
