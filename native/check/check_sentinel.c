@@ -203,7 +203,7 @@ static void fires_on_memory(void)
     CHECK(kl_sentinel_create(&s) == 0);
     struct kl_sentinel_sources sources = {.root_fd = -1, .meminfo_fd = meminfo, .memory_psi_fd = psi};
     CHECK(kl_sentinel_set_sources(s, &sources) == 0);
-    struct kl_sentinel_plan used = {-1, -1, 4096 * 1024, -1, PERIOD_US, WINDOW_US};
+    struct kl_sentinel_plan used = {-1, -1, 4096LL * 1024, -1, PERIOD_US, WINDOW_US};
     CHECK(kl_sentinel_set_plan(s, &used) == 0);
     put_psi(psi, 0);
     put_meminfo(meminfo, 4096);
@@ -212,7 +212,7 @@ static void fires_on_memory(void)
     CHECK(kl_sentinel_look(s, 20 * MS));
     struct kl_sentinel_state state;
     kl_sentinel_state_read(s, &state);
-    CHECK(state.memory_used_bytes == 4097 * 1024 && state.memory_used_at_ns == 20 * MS && state.errors == 0);
+    CHECK(state.memory_used_bytes == 4097LL * 1024 && state.memory_used_at_ns == 20 * MS && state.errors == 0);
     struct kl_sentinel_plan pressure = {-1, -1, -1, 1000, PERIOD_US, WINDOW_US};
     CHECK(kl_sentinel_set_plan(s, &pressure) == 0);
     put_psi(psi, 30000);
