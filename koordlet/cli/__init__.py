@@ -18,6 +18,7 @@ COMMANDS: Final = {
     "explain": "why a workload's kernel values are what they are",
     "report": "longer answers: interference between online and best-effort work",
     "undo": "put every kernel value back that an agent left behind",
+    "drill": "provoke what it protects from, on scratch cgroups, and see that it holds",
     "demo": "see it work on this machine with a load of its own",
 }
 

@@ -1,0 +1,129 @@
+"""The drills in which the online side suddenly wants more: CPU, memory."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Final
+
+from koordlet.drill.node import cpus, memory, oom_kills
+from koordlet.drill.stage import Agent, Check, Stage, Verdict, took, until
+from koordlet.load import child
+from koordlet.load.batch import BatchKind, BatchLoad, Surge, typical
+from koordlet.load.cgroups import Group
+from koordlet.load.errors import LoadError
+
+SUPPRESS_PERCENT: Final = 65
+LOOPS_S: Final = 2.5
+"""Two loops of a second, and the time to look."""
+RAMP_S: Final = 30.0
+"""From nothing to all in steps of a tenth per second, three times over for a machine that does other things too."""
+MIN_SHARE: Final = 0.25
+"""Of the node, in best effort's hands before the surge."""
+HELD_PERCENT: Final = 2
+"""Of the node's memory: what best effort holds in the memory drill, and about what the online side adds."""
+MAX_BYTES: Final = 8 << 30
+YIELD_S: Final = 8.0
+
+
+def cpu_surge(stage: Stage) -> Verdict:
+    layout = stage.layout()
+    threshold = {"enable": True, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": SUPPRESS_PERCENT}
+    words = () if stage.protected else ("--feature-gates=BECPUSuppress=false",)
+    longest_s = stage.seconds + RAMP_S + 40
+    online_load = Surge(threads=cpus(), duty_permille=900, duration_s=stage.seconds)
+    with (
+        stage.directory() as directory,
+        child.start(online_load, layout.online.procs_files) as online,
+        child.start(typical(BatchKind.COMPUTE, longest_s, cpus()), layout.batch.procs_files) as batch,
+        Agent(layout, directory, threshold, *words) as agent,
+    ):
+        batch.go(time.monotonic_ns())
+
+        def quota_us() -> int:
+            return layout.be_root.quota_us() or cpus() * 100_000
+
+        enough_us = MIN_SHARE * cpus() * 100_000
+        if stage.protected:
+            until(lambda: layout.be_root.quota_us() is not None, 5)
+        if until(lambda: quota_us() >= enough_us, 20) is None:
+            raise LoadError("the machine is so busy that best effort has no CPU to give back")
+        time.sleep(3)
+        before = quota_us()
+        online.go(time.monotonic_ns())
+        reduced = until(lambda: quota_us() < 0.7 * before, LOOPS_S)
+        lowest = quota_us()
+        end_s = time.monotonic() + stage.seconds
+        while time.monotonic() < end_s:
+            lowest = min(lowest, quota_us())
+            time.sleep(0.05)
+        restored = until(lambda: layout.be_root.quota_us() is not None and quota_us() >= 0.7 * before, RAMP_S)
+        evicted = [row for row in agent.audit() if "Evict" in row.get("reason", "")]
+    return Verdict(
+        "cpu-surge",
+        (
+            Check("best effort's quota cut within two loops", reduced is not None, took(reduced)),
+            Check("lowest quota", lowest < 0.5 * before, f"{lowest / 1e5:.2f} of {before / 1e5:.2f} CPUs"),
+            Check("nobody evicted", not evicted, f"{len(evicted)} evictions"),
+            Check("given back within a growth ramp", restored is not None, took(restored)),
+        ),
+    )
+
+
+def mem_surge(stage: Stage) -> Verdict:
+    layout = stage.layout()
+    if "memory" not in layout.batch.where.roots:
+        raise LoadError("mem-surge needs the memory controller")
+    total, available = memory()
+    amount = total * HELD_PERCENT // 100
+    if amount * 3 > min(available // 2, MAX_BYTES):
+        raise LoadError(f"mem-surge would need {amount * 3 >> 20} MiB, more than this node can spare")
+    upper = (total - available + amount) * 100 // total + 2
+    threshold = {"enable": True, "memoryEvictThresholdPercent": upper, "memoryEvictLowerPercent": upper - 1}
+    gates = ("--feature-gates=BEMemoryEvict=true",) if stage.protected else ("--memory-ladder=false",)
+    kills, high = oom_kills(), _high_file(layout.batch)
+    longest_s = stage.seconds + YIELD_S + 30
+    held = BatchLoad(BatchKind.MEMORY, longest_s, warmup_s=0, workers=1, bytes=amount)
+    wanted = (total * (upper + 2) // 100) - (total - available + amount)
+    rising = BatchLoad(BatchKind.MEMORY, stage.seconds, warmup_s=0, workers=1, bytes=min(wanted, 3 * amount))
+    with (
+        stage.directory() as directory,
+        child.start(held, layout.batch.procs_files) as batch,
+        child.start(rising, layout.online.procs_files) as online,
+        Agent(layout, directory, threshold, *gates) as agent,
+    ):
+        batch.go(time.monotonic_ns())
+        until(lambda: _anon(layout.batch) > 0.9 * amount, 20, 0.05)
+        before = len(agent.audit())
+        online.go(time.monotonic_ns())
+        gone = until(lambda: not _members(layout.batch), YIELD_S)
+        records = agent.audit()[before:]
+        evictions = [row for row in records if row.get("reason") == "BEMemoryEvict"]
+        noticed = [row for row in records if row.get("knob") in ("memory.high", "memory.reclaim")]
+        online_alive = bool(_members(layout.online))
+    checks = [
+        Check("best effort yielded", gone is not None and bool(evictions), took(gone)),
+        Check("one eviction, with the feature as reason", len(evictions) == 1, f"{len(evictions)} records"),
+        Check("the online side went on", online_alive, "running" if online_alive else "gone"),
+        Check("no kill by the kernel", oom_kills() == kills, f"{oom_kills() - kills} kills"),
+    ]
+    if high is not None:
+        checks.append(Check("held or reclaimed first", bool(noticed), f"{len(noticed)} writes before or beside it"))
+    return Verdict("mem-surge", tuple(checks))
+
+
+def _members(group: Group) -> list[str]:
+    return (group.dir("memory") / "cgroup.procs").read_text().split()
+
+
+def _anon(group: Group) -> int:
+    key = "anon " if group.where.v2 else "total_rss "
+    for line in (group.dir("memory") / "memory.stat").read_text().splitlines():
+        if line.startswith(key):
+            return int(line.split()[1])
+    return 0
+
+
+def _high_file(group: Group) -> Path | None:
+    path = group.dir("memory") / "memory.high"
+    return path if path.exists() else None

@@ -1,0 +1,45 @@
+"""Every drill passes on this machine, and fails without the protection that it checks."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from tests.live.node import koordlet, why_not
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+DRILLS = ("cpu-surge", "mem-surge", "stale-metrics", "agent-kill", "policy-bad", "rollback")
+
+
+def drill(name: str, *words: str) -> dict[str, Any]:
+    if reason := why_not():
+        pytest.skip(reason)
+    ran = koordlet("drill", name, "--yes", "--whatever-the-load", "--seconds=8", "--output=json", *words)
+    assert ran.stdout, ran.stderr
+    verdict: dict[str, Any] = json.loads(ran.stdout)
+    print(json.dumps(verdict, indent=1))
+    if "so busy" in verdict["fault"]:
+        pytest.skip(verdict["fault"])
+    assert (ran.returncode == 0) == verdict["passed"]
+    return verdict
+
+
+@pytest.mark.parametrize("name", DRILLS)
+def test_a_drill_passes(name: str) -> None:
+    verdict = drill(name)
+    assert verdict["passed"], verdict
+
+
+@pytest.mark.parametrize("name", DRILLS)
+def test_a_drill_fails_without_its_protection(name: str) -> None:
+    verdict = drill(name, "--without-protection")
+    assert not verdict["passed"], verdict
+
+
+def test_a_drill_asks_first() -> None:
+    ran = koordlet("drill", "rollback", "--whatever-the-load")
+    assert (ran.returncode, ran.stdout) == (2, "")
+    assert "--yes" in ran.stderr
