@@ -79,7 +79,9 @@ class CountsMeter:
         self._host = host
         self._interval_s, self._window_s = max(interval_s, window_s), window_s
         self._budget = budget
+        self._all_plans = plans
         self._plans = list(plans)
+        self._told: set[str] = set()
         self._cpus: tuple[int, ...] = ()
         self._slots: _Slots | None = None
         self._wanted: tuple[str, ...] = ()
@@ -140,8 +142,9 @@ class CountsMeter:
             self._drop(slots, cgroup)
         for cgroup in chosen:
             if cgroup not in slots.row and not self._open(slots, cgroup):
-                if self.unsupported:
+                if self.unsupported or self._slots is None:
                     self.close()
+                    self._due_s = now_s + self._interval_s
                     return
                 if self._slots is not slots:  # another plan: from the start
                     self._begin(now_s, cgroups, cpus)
@@ -234,9 +237,16 @@ class CountsMeter:
             self.unsupported = f"perf: {reason}; needs CAP_PERFMON, or kernel.perf_event_paranoid at most 0"
             log.warning("perf.unsupported", reason=self.unsupported)
         elif code in _NO_EVENT and not slots.row:
-            log.info("perf.no_event", events=list(self.events), reason=reason)
+            if self.events[0] not in self._told:
+                self._told.add(self.events[0])
+                log.info("perf.no_event", events=list(self.events), reason=reason)
             self._plans.pop(0)
             self.close()
+            if not self._plans and code == errno.ENOENT:
+                # Software events are always there, so it is the cgroup that perf does not know: on v2 none is known
+                # until somebody has written to the root's cgroup.subtree_control (seen on 6.1). That may yet come.
+                self._plans = list(self._all_plans)
+                return
             if not self._plans:
                 self.unsupported = f"perf: {reason}; no event can be counted per cgroup here"
                 log.warning("perf.unsupported", reason=self.unsupported)
