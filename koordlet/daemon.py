@@ -175,8 +175,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     )
     journal: Journal | None = None
     if not flags.observe:
-        journal = open_journal(flags.state_dir, host)
-        stack.callback(journal.close)
+        journal = open_journal(flags.state_dir, host, stack)
         if journal.live():
             left = undo(host, journal, audit, why="left by a previous run")
             log.info("recovered", restored=left.restored, kept_foreign=left.kept, failed=left.failed)
@@ -310,13 +309,16 @@ def make_host(flags: Flags) -> Host:
     )
 
 
-def open_journal(state_dir: Path, host: Host) -> Journal:
-    """The restore journal of a state directory."""
+def open_journal(state_dir: Path, host: Host, stack: ExitStack) -> Journal:
+    """The restore journal of a state directory, locked: `koordlet undo` may know no other place of ours."""
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise StartError(f"--state-dir={state_dir}: {error.strerror}; run as root, or name a writable one") from error
-    return Journal(state_dir / JOURNAL_FILE, read_boot_id(host))
+    stack.enter_context(DirectoryLock(state_dir))
+    journal = Journal(state_dir / JOURNAL_FILE, read_boot_id(host))
+    stack.callback(journal.close)
+    return journal
 
 
 def _lock(run_dir: Path) -> Lock:

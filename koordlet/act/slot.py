@@ -25,6 +25,7 @@ NEVER: Final = math.inf
 class Slot:
     """due_s: when to look at the file next. confirmed: the file held the present wish once, so a difference is drift.
 
+    since_s: when state became so, negative before the first look.
     releasing: on its way back to the original. implied: a burst lowered only because its quota asks for it.
     inode/original/entry: the file as first seen and its journal entry. raw: its content when last in order.
     fd: kept open while hot and held, else -1. told: the wish that --observe has audited. note: for the next record.
@@ -36,7 +37,7 @@ class Slot:
     implied: bool = False
     confirmed: bool = False
     state: HeldState = HeldState.FAILED
-    since_s: float = 0.0
+    since_s: float = -1.0
     error: str = ""
     fails: int = 0
     told: str = ""
@@ -54,7 +55,7 @@ class Slot:
 
     def become(self, state: HeldState, now_s: float, error: str = "") -> None:
         if state is not self.state or error != self.error or self.held is None:
-            if state is not self.state:
+            if state is not self.state or self.since_s < 0:
                 self.since_s = now_s
             self.state, self.error, self.held = state, error, None
 

@@ -46,7 +46,7 @@ def _undo(given: Any) -> int:
     from koordlet.act.attributes import ATTRIBUTES_FILE, Attributes
     from koordlet.act.attributes_undo import left_behind, undo_attributes
     from koordlet.act.journal import Journal, JournalError, read_boot_id
-    from koordlet.act.lock import Lock, LockedError
+    from koordlet.act.lock import DirectoryLock, Lock, LockedError
     from koordlet.act.resctrl_state import STATE_FILE, State, StateError
     from koordlet.act.resctrl_tree import ResctrlTree
     from koordlet.act.resctrl_undo import undo_resctrl
@@ -68,7 +68,8 @@ def _undo(given: Any) -> int:
     try:
         if not path.exists() and not groups and not others:
             return _nothing(given, f"{path}: there is no journal, so no agent has left anything behind")
-        with Lock(Path(given.run_dir) / LOCK_FILE):
+        # The second tells of an agent that runs with another --run-dir.
+        with Lock(Path(given.run_dir) / LOCK_FILE), DirectoryLock(path.parent):
             journal = Journal(path, read_boot_id(host))
             try:
                 entries = journal.live()

@@ -14,6 +14,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final
 
+from koordlet.decide.victims import around_others
 from koordlet.model.knob import Decision, Knob
 from koordlet.model.pod import Pod, Tree
 from koordlet.model.reclaim import Reclaim
@@ -196,7 +197,8 @@ def _stop(ladder: Ladder, view: NodeView, going: frozenset[str]) -> Ladder:
     """The largest best-effort workload that is not ending anyway. It stays the same one while it is there."""
     if ladder.level < 3:
         return replace(ladder, stopped="")
-    pods = [pod for pod in view.pods.pods if _may_stop(pod, view, going)]
+    shared = around_others(view)
+    pods = [pod for pod in view.pods.pods if _may_stop(pod, going) and pod.cgroup not in shared]
     if any(pod.uid == ladder.stopped for pod in pods):
         return ladder
     sizes = {pod.uid: _size(pod, view) for pod in pods}
@@ -204,7 +206,7 @@ def _stop(ladder: Ladder, view: NodeView, going: frozenset[str]) -> Ladder:
     return replace(ladder, stopped=largest if sizes.get(largest) else "")
 
 
-def _may_stop(pod: Pod, view: NodeView, going: frozenset[str]) -> bool:
+def _may_stop(pod: Pod, going: frozenset[str]) -> bool:
     return pod.is_be and pod.active and not pod.terminating and pod.uid not in going and bool(pod.cgroup)
 
 

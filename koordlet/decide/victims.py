@@ -6,7 +6,7 @@ Fixes of the reference: finished pods are no victims (F-18), and a pod says "nev
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from koordlet.model.pod import Pod
@@ -30,23 +30,42 @@ def allows(pod: Pod, feature: str) -> bool:
     return settings.evict_by is None or feature in settings.evict_by
 
 
+def around_others(view: NodeView) -> frozenset[str]:
+    """Cgroups with work inside that is not best effort: whoever ends or stops them hits it, too."""
+    inside = [pod.cgroup for pod in view.pods.pods if pod.active and pod.qos is not Qos.BE]
+    inside += [app.cgroup for app in view.host_apps if app.qos is not Qos.BE]
+    return frozenset(above for cgroup in inside for above in _above(cgroup))
+
+
+def _above(cgroup: str) -> Iterator[str]:
+    while cgroup := cgroup.rpartition("/")[0]:
+        yield cgroup
+
+
 def best_effort(view: NodeView, feature: str, amount: Amount) -> list[Pod]:
     """Pods labelled BE: lowest priority first, then the most of `amount`; unknown or zero last, by name downwards.
 
     beyond: a pod without spec.priority stands where its class stands; comparing it only by usage, as the reference
     does, gives an order that depends on who is compared with whom.
     """
-    pods = [pod for pod in view.pods.pods if pod.qos is Qos.BE and pod.active and allows(pod, feature)]
+    shared = around_others(view)
+    pods = [
+        pod
+        for pod in view.pods.pods
+        if pod.qos is Qos.BE and pod.active and pod.cgroup not in shared and allows(pod, feature)
+    ]
     pods.sort(key=lambda pod: (pod.namespace, pod.name), reverse=True)
     return sorted(pods, key=lambda pod: (pod.priority_value, -(amount(pod) or 0)))
 
 
 def up_to_priority(view: NodeView, feature: str, limit: int, amount: Amount) -> list[Pod]:
     """Pods of any class that say they may be evicted, up to that priority value; nothing unknown among them."""
+    shared = around_others(view)
     pods = [
         pod
         for pod in view.pods.pods
         if pod.active
+        and pod.cgroup not in shared
         and pod.settings.evict_enabled is True
         and allows(pod, feature)
         and pod.priority_value <= limit

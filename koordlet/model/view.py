@@ -5,8 +5,8 @@ Every reading carries when it was taken, on the monotonic clock. None is "no suc
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Generic, TypeVar
 
 from koordlet.model.blkio import BlockDevices
@@ -62,6 +62,12 @@ class Usage:
     ls_pressure_permyriad: Reading | None = None
     throttled_containers: tuple[str, ...] | None = None
     memory_pressure_permyriad: Reading | None = None
+
+    def readings(self) -> Iterator[tuple[str, Reading | None]]:
+        """Every reading with its field's name; `throttled_containers` is none."""
+        for column in fields(self):
+            if column.name != "throttled_containers":
+                yield column.name, getattr(self, column.name)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import fields
 from typing import Final
 
 from koordlet.model.psi import Psi, Resource
 from koordlet.model.status import HeldState, Snapshot
-from koordlet.model.view import Reading, Usage, WorkloadUsage
+from koordlet.model.view import Reading, WorkloadUsage
 from koordlet.report.families import Families
 
 PSI_NAMES: Final[dict[Resource, str]] = {"cpu": "cpu", "memory": "mem", "io": "io"}
@@ -63,11 +62,10 @@ def _node(families: Families, snapshot: Snapshot) -> None:
         about = "Memory used on the node without page cache, bytes."
         families.node_gauge("node_used_memory_bytes", about, memory.value)
     about = "Age of each reading at the last tick, seconds."
-    for column in fields(Usage):
-        reading: Reading | None = getattr(usage, column.name)
+    for name, reading in usage.readings():
         if reading is not None:
             age_s = max(0.0, reading.age_s(snapshot.view.now_s))
-            families.gauge("reading_age_seconds", about, round(age_s, 3), reading=column.name)
+            families.gauge("reading_age_seconds", about, round(age_s, 3), reading=name)
 
 
 def _pressure(families: Families, snapshot: Snapshot) -> None:

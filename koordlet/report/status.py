@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import fields
 from typing import Any, Final
 
 from koordlet.model.effect import EffectReport
 from koordlet.model.pod import Pod
 from koordlet.model.qos import Qos
 from koordlet.model.status import HeldState, Snapshot
-from koordlet.model.view import Usage, WorkloadUsage
+from koordlet.model.view import WorkloadUsage
 from koordlet.report.rows import (
     Row,
     age_s,
@@ -38,7 +37,7 @@ def status_json(snapshot: Snapshot, now_s: float, version: str = "") -> Row:
     """Head, and
 
     version       of the agent
-    usage         every field of the last pass, a reading or null
+    usage         every reading of the last pass, or null
     pressure      rows.pressure_row
     sources       {"pods": {known, active, best_effort, revision, age_s}, "host_apps": {known}}
     strategies    [{name, decisions, error, notes, gauges: [{name, labels, value}], decided: [...]}]; `decided` lists
@@ -57,7 +56,7 @@ def status_json(snapshot: Snapshot, now_s: float, version: str = "") -> Row:
     return {
         "version": version,
         **_head(snapshot, now_s),
-        "usage": {column.name: reading_row(getattr(view.usage, column.name), now_s) for column in fields(Usage)},
+        "usage": {name: reading_row(reading, now_s) for name, reading in view.usage.readings()},
         "pressure": pressure_row(snapshot.pressures, now_s),
         "sources": {
             "pods": {

@@ -12,6 +12,7 @@ from typing import Final
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import Host
 from koordlet.kernel.systemd import pid_cgroup, unit_cgroups
+from koordlet.model.qos import Qos
 from koordlet.sources.declarations import Declaration, Match, Rank
 
 MAX_MATCHES: Final = 4096
@@ -199,9 +200,14 @@ def _specific(match: Match) -> tuple[int, int]:
 def _nested(found: list[Found]) -> list[str]:
     """A workload inside another one is counted in both: its owner should know."""
     by_path = {item.path: item.declaration for item in found}
+
+    def spared(inner: Declaration, outer: Declaration) -> str:
+        mixed = outer.qos is Qos.BE and inner.qos is not Qos.BE
+        return f", and being {inner.qos} it keeps the outer one from being capped or evicted" if mixed else ""
+
     return [
         f"{item.declaration.where}: cgroup {item.path} lies inside {outer} of {by_path[outer].where}; "
-        "its usage counts in both"
+        f"its usage counts in both{spared(item.declaration, by_path[outer])}"
         for item in found
         for outer in _ancestors(item.path)
         if outer in by_path

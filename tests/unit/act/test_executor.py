@@ -41,6 +41,12 @@ def test_a_quiet_tick_writes_nothing_and_gives_the_same_book(node: Node) -> None
     assert (node.kernel.calls, node.journal_path.stat().st_size) == (calls, size)
 
 
+def test_a_first_write_that_fails_is_told_since_it_was_tried(node: Node) -> None:
+    node.apply(want("be", QUOTA, 999))  # the kernel takes no less than 1000
+    assert node.held("be", QUOTA).state is HeldState.FAILED
+    assert node.held("be", QUOTA).since_s == node.now_s
+
+
 def test_a_new_reason_for_the_same_value_is_shown_but_not_written(node: Node) -> None:
     node.apply(want("be", QUOTA, 50_000))
     calls = node.kernel.calls

@@ -16,7 +16,7 @@ import pytest
 import structlog
 
 from koordlet.act.journal import Entry, Journal, read_boot_id
-from koordlet.act.lock import Lock
+from koordlet.act.lock import DirectoryLock, Lock
 from koordlet.cli import main
 from koordlet.doors.http import HttpDoor
 from koordlet.kernel.host import Host
@@ -350,6 +350,16 @@ def test_undo_refuses_while_an_agent_runs(
     error = capsys.readouterr().err
     assert "an agent is running and owns these values; stop it first" in error
     assert f"kill {os.getpid()}" in error
+    assert file.read_text().strip() == "2"
+
+
+def test_undo_refuses_while_an_agent_runs_with_another_run_dir(
+    left_behind: tuple[Path, list[str]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file, words = left_behind
+    with DirectoryLock(Path(words[words.index("--state-dir") + 1])):
+        assert main([*words, "--yes"]) == 1
+    assert "an agent is running and owns these values" in capsys.readouterr().err
     assert file.read_text().strip() == "2"
 
 

@@ -15,6 +15,7 @@ from koordlet.decide.memory_evict import MEMORY_EVICT
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.eviction import Eviction, EvictState
 from koordlet.model.pod import Pod, PodSet, Resources, Tree
+from koordlet.model.qos import Qos
 from koordlet.model.settings import EVICTION_POLICY, PodSettings
 from koordlet.model.slo import CpuEvictPolicy
 from koordlet.model.view import BeRoot, Policy, Reading
@@ -74,6 +75,16 @@ def test_what_an_ending_pod_holds_counts_as_released() -> None:
     node = full(pod("a", priority=5000, terminating=True), pod("b"), a=5 * GIB, b=5 * GIB)
     assert names(node.memory_round(MEMORY, 72 * GIB)) == []
     assert names(node.memory_round(MEMORY, 75 * GIB)) == ["b"]
+
+
+@pytest.mark.parametrize("inner", [Qos.LS, Qos.SYSTEM, None])
+def test_who_holds_an_online_workload_is_no_victim(inner: Qos | None) -> None:
+    """Declared cgroups may nest, and the end of the outer one is the end of the inner one."""
+    outer = pod("outer", tree=Tree.OURS)
+    nested = replace(pod("nested", inner), cgroup=f"{outer.cgroup}/a/b")
+    assert names(full(outer, nested, outer=5 * GIB).memory_round(MEMORY, 72 * GIB)) == []
+    own = replace(nested, qos=Qos.BE)
+    assert names(full(outer, own, outer=5 * GIB).memory_round(MEMORY, 72 * GIB)) == ["outer"]
 
 
 def test_a_new_round_waits_for_the_cool_down() -> None:

@@ -77,6 +77,7 @@ VIEW = NodeView(
         node_memory_bytes=reading(12 * GIB),
         surge_mcpu=reading(2950, 0.02),
         ls_pressure_permyriad=reading(120, 0.02),
+        throttled_containers=("kubepods/burstable/pod1/c1",),
     ),
     pods=PodSet(PODS, 7, NOW_S - 4.0),
     host_apps=(APP,),
