@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.lab_cluster, pytest.mark.timeout(900)]
 PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NAME}"
 INTERVAL_S = 30.0
 """The shortest that is allowed."""
-SLACK_S = 5.0
+SLACK_S = 10.0
 DURATIONS = ["5m0s", "10m0s"]
 
 
@@ -90,7 +90,7 @@ def test_a_whole_status_within_the_interval(cluster: Cluster, agent: Agent) -> N
     assert cpu(node["nodeUsage"]) > 0
     assert memory(node["nodeUsage"]) > 64 << 20
     assert 0 <= cpu(node["systemUsage"]) <= cpu(node["nodeUsage"])
-    assert 0 < memory(node["systemUsage"]) < memory(node["nodeUsage"]) * 1.01  # it begins some seconds later
+    assert 0 < memory(node["systemUsage"]) < memory(node["nodeUsage"]) * 1.1  # it begins some seconds later
     (web,) = [row for row in found["podsMetric"] if row["name"] == "web"]
     assert (web["namespace"], web["priority"], web["qos"]) == ("lab", "koord-prod", "LS")
     assert 0 < memory(web["podUsage"]) < 64 << 20
