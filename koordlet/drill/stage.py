@@ -24,6 +24,7 @@ from koordlet.model.places import SOCKET_FILE
 
 READY_S: Final = 30.0
 STOP_S: Final = 15.0
+TOO_BUSY: Final = "the machine is so busy that best effort has no CPU to give back"
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final
 
 from koordlet.demo.layout import cpu_count
-from koordlet.drill.stage import Agent, Check, Stage, Verdict, took, until
+from koordlet.drill.stage import TOO_BUSY, Agent, Check, Stage, Verdict, took, until
 from koordlet.load import child
 from koordlet.load.batch import BatchKind, typical
 from koordlet.load.errors import LoadError
@@ -84,19 +84,22 @@ def stale_metrics(stage: Stage) -> Verdict:
         batch.go(time.monotonic_ns())
         if until(lambda: layout.be_root.quota_us() is not None, 10) is None:
             raise LoadError(f"no quota was ever set: {agent.last_words()}")
-        time.sleep(4)
+        floor_us = cpu_count() * 100_000 // 10
+        if until(lambda: (layout.be_root.quota_us() or 0) >= 2 * floor_us, 20) is None:
+            raise LoadError(TOO_BUSY)
         feeder.pause()
         paused_s = time.monotonic()
         time.sleep(OLD_AFTER_S)
         # Whoever acts on the last figures, or takes absent ones for zero, evicts now.
         agent.write_policy({**threshold, "memoryEvictThresholdPercent": 1, "memoryEvictLowerPercent": 0})
         held = layout.be_root.quota_us() or 0
+        if held <= floor_us:  # then there is nothing left to see
+            raise LoadError(TOO_BUSY)
         lowest = highest = held
         while time.monotonic() - paused_s < FLOOR_AFTER_S - 2:
             now = layout.be_root.quota_us() or 0
             lowest, highest = min(lowest, now), max(highest, now)
             time.sleep(0.1)
-        floor_us = cpu_count() * 100_000 // 10
         floored = until(lambda: (layout.be_root.quota_us() or 1 << 60) <= floor_us, 8)
         evicted = [row for row in agent.audit() if row.get("reason") == "BEMemoryEvict"]
         agent.write_policy(threshold)

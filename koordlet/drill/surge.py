@@ -6,8 +6,8 @@ import time
 from pathlib import Path
 from typing import Final
 
-from koordlet.drill.node import cpus, memory, oom_kills
-from koordlet.drill.stage import Agent, Check, Stage, Verdict, took, until
+from koordlet.drill.node import cpu_share, cpus, memory, oom_kills
+from koordlet.drill.stage import TOO_BUSY, Agent, Check, Stage, Verdict, took, until
 from koordlet.load import child
 from koordlet.load.batch import BatchKind, BatchLoad, Surge, typical
 from koordlet.load.cgroups import Group
@@ -20,6 +20,8 @@ RAMP_S: Final = 30.0
 """From nothing to all in steps of a tenth per second, three times over for a machine that does other things too."""
 MIN_SHARE: Final = 0.25
 """Of the node, in best effort's hands before the surge."""
+OTHERS_SHARE: Final = 0.3
+"""What else runs on the node must leave room for what is to be given back."""
 HELD_PERCENT: Final = 2
 """Of the node's memory: what best effort holds in the memory drill, and about what the online side adds."""
 MAX_BYTES: Final = 8 << 30
@@ -47,7 +49,7 @@ def cpu_surge(stage: Stage) -> Verdict:
         if stage.protected:
             until(lambda: layout.be_root.quota_us() is not None, 5)
         if until(lambda: quota_us() >= enough_us, 20) is None:
-            raise LoadError("the machine is so busy that best effort has no CPU to give back")
+            raise LoadError(TOO_BUSY)
         time.sleep(3)
         before = quota_us()
         online.go(time.monotonic_ns())
@@ -58,6 +60,8 @@ def cpu_surge(stage: Stage) -> Verdict:
             lowest = min(lowest, quota_us())
             time.sleep(0.05)
         restored = until(lambda: layout.be_root.quota_us() is not None and quota_us() >= 0.7 * before, RAMP_S)
+        if restored is None and stage.protected and _others_share(layout.batch) > OTHERS_SHARE:
+            raise LoadError(TOO_BUSY)
         evicted = [row for row in agent.audit() if "Evict" in row.get("reason", "")]
     return Verdict(
         "cpu-surge",
@@ -110,6 +114,13 @@ def mem_surge(stage: Stage) -> Verdict:
     if high is not None:
         checks.append(Check("held or reclaimed first", bool(noticed), f"{len(noticed)} writes before or beside it"))
     return Verdict("mem-surge", tuple(checks))
+
+
+def _others_share(batch: Group) -> float:
+    """Of the node's CPUs, used by everything but this batch job, over two seconds."""
+    before, begun_s = batch.usage_ns(), time.monotonic()
+    busy = cpu_share(2.0)
+    return busy - (batch.usage_ns() - before) / 1e9 / (time.monotonic() - begun_s) / cpus()
 
 
 def _members(group: Group) -> list[str]:

@@ -89,6 +89,16 @@ def test_live_tests_pass_in_the_guest(lab: Lab, request: pytest.FixtureRequest) 
         assert int(suite.attrib["tests"]) - int(suite.attrib["skipped"]) >= 16
 
 
+def test_best_effort_yields_memory_to_a_fast_online_side(lab: Lab, request: pytest.FixtureRequest) -> None:
+    """Tests marked `guest` fill the whole machine; their figures are part of the report."""
+    code, text = lab.run(
+        f"$PYTHON -m pytest {GUEST_TESTS} -m guest -p no:cacheprovider -q -s --no-header", timeout_s=900, follow=True
+    )
+    for line in re.findall(r"^.*?((?:koordlet|polling): \{.*\})$", text, re.M):
+        tell(request.config, "lab_vm", line)
+    assert code == 0, text[-6000:]
+
+
 @pytest.mark.parametrize(
     ("variant", "nodes"),
     [("one-node", "[(0, '0-3')]"), ("memory-node", "[(0, '0-3'), (1, '')]"), ("no-psi", "[(0, '0-3'), (1, '4-7')]")],
