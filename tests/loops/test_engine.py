@@ -245,6 +245,7 @@ def test_pods_that_come_between_two_ticks_are_judged_at_once_by_those_that_want_
     assert patient.seen[-1] == ("pod-0", "pod-1")
 
 
+@pytest.mark.timeout(600)
 def test_nothing_grows_over_twenty_thousand_ticks_with_pods_coming_and_going(rig: Rig) -> None:
     engine = Engine(rig.parts)
     size: list[tuple[int, int]] = []
