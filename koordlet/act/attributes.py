@@ -12,8 +12,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
+import structlog
+
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import Host
+
+log = structlog.get_logger(__name__)
 
 ATTRIBUTES_FILE: Final = "attributes.json"
 MAX_BYTES: Final = 4 << 20
@@ -63,13 +67,24 @@ class Attributes:
 
 
 def _load(path: Path, boot_id: str) -> dict[str, dict[str, Any]]:
-    """A damaged file counts as none: it can only be ours, half written by a disk that failed."""
+    """A damaged file is set aside with a message and counts as none: it alone knows what processes said before us."""
     try:
         with path.open("rb") as file:
             found = json.loads(file.read(MAX_BYTES))
-    except (OSError, ValueError, RecursionError):
+        if not isinstance(found, dict):
+            raise ValueError("no object")
+    except FileNotFoundError:
         return {}
-    if not isinstance(found, dict) or found.pop("boot", None) != boot_id:
+    except OSError as error:
+        log.warning("attributes.unreadable", path=str(path), error=error.strerror)
+        return {}
+    except (ValueError, RecursionError) as error:
+        aside = path.with_suffix(".broken")
+        log.error("attributes.broken", path=str(path), error=str(error), kept_as=str(aside))
+        with suppress(OSError):
+            path.replace(aside)
+        return {}
+    if found.pop("boot", None) != boot_id:
         return {}
     return {kind: rows for kind, rows in found.items() if isinstance(rows, dict)}
 

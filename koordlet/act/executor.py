@@ -40,6 +40,8 @@ from koordlet.model.why import why_text
 log = structlog.get_logger(__name__)
 
 BACKOFF_MAX_S: Final = 60.0
+DRIFT_TOLD_S: Final = 60.0
+"""One log line per knob in that time; the audit log and the metrics have each repair."""
 
 
 @dataclass(slots=True)
@@ -234,7 +236,9 @@ class Executor:
         if slot.confirmed and not force:
             self._counts.drifted += 1
             slot.confirmed, slot.note = False, "drift"
-            log.info("knob.drift", target=target, knob=knob.value, found=found.text, wanted=as_text(data))
+            if now_s >= slot.drift_due_s:  # somebody who fights us would fill the log
+                slot.drift_due_s = now_s + DRIFT_TOLD_S
+                log.info("knob.drift", target=target, knob=knob.value, found=found.text, wanted=as_text(data))
         if self._journal is None:
             self._observe(slot, found, as_text(data), now_s)
             return None

@@ -81,5 +81,6 @@ class Teller:
         name = path.name if path is not None else decision.knob.value
         if name not in self._unsupported:
             self._unsupported.add(name)
-            log.warning("knob.unsupported", knob=name, first_seen=decision.target)
+            knob = decision.knob.value  # not the file's name: several are called "enabled"
+            log.warning("knob.unsupported", knob=knob, first_seen=decision.target, path=str(path or ""))
             self("refused", decision, "", "", error="no such file here, not tried again")

@@ -28,7 +28,8 @@ class Slot:
     since_s: when state became so, negative before the first look.
     releasing: on its way back to the original. implied: a burst lowered only because its quota asks for it.
     inode/original/entry: the file as first seen and its journal entry. raw: its content when last in order.
-    fd: kept open while hot and held, else -1. told: the wish that --observe has audited. note: for the next record.
+    fd: kept open while hot and held, else -1. told: the wish that --observe has audited. drift_due_s: when a
+    repair is logged again. note: for the next record.
     """
 
     decision: Decision
@@ -41,6 +42,7 @@ class Slot:
     error: str = ""
     fails: int = 0
     told: str = ""
+    drift_due_s: float = AT_ONCE
     note: str = ""
     inode: int = -1
     original: bytes = b""

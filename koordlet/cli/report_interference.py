@@ -49,7 +49,9 @@ def _picture(path: str, answer: dict[str, Any]) -> int:
         return fail("report", "drawing needs pillow: pip install 'koordlet[demo]'")
     try:
         draw(answer, Path(path))
-    except (OSError, ValueError) as error:
+    except ValueError:
+        return fail("report", f"{path}: no kind of picture that is known; name it {Path(path).stem}.png")
+    except OSError as error:
         return fail("report", f"{path}: {error}")
     return 0
 

@@ -15,6 +15,12 @@ SUSPECTED: Final = 0.35
 """Correlation from which CPI2 suspects."""
 
 
+_NOTHING: Final = (
+    "no samples yet; they need gate CPICollector (or -resctrl-dynamic), online pods, and CPU counters (perf.hw in "
+    "koordlet check) or the pressure files of cgroup v2"
+)
+
+
 def interference_json(snapshot: Snapshot, now_s: float) -> Row:
     """node, age_s of the snapshot, and
 
@@ -31,7 +37,7 @@ def interference_json(snapshot: Snapshot, now_s: float) -> Row:
         "age_s": age_s(snapshot.view.now_s, now_s),
         "online": [_online(row, now_s) for row in online],
         "pairs": [_pair(row) for row in pairs],
-        "reason": "" if online else "no samples yet; they need gate CPICollector (or -resctrl-dynamic) and online pods",
+        "reason": "" if online else _NOTHING,
     }
 
 

@@ -3,6 +3,7 @@ import os
 import shutil
 
 import pytest
+from structlog.testing import capture_logs
 
 from koordlet.kernel.host import CgroupVersion
 from koordlet.model.cpuset import CpuSet
@@ -66,6 +67,16 @@ def test_hot_drift_is_repaired_in_the_same_tick(node: Node) -> None:
     assert "drift" in node.audit[-1].message
     assert (node.audit[-1].before, node.audit[-1].after) == ("-1", "50000")
     assert node.apply(wish).written == 0
+
+
+def test_a_fight_is_repaired_each_time_and_logged_once_a_minute(node: Node) -> None:
+    wish = want("be", QUOTA, 50_000, hot=True)
+    node.apply(wish)
+    with capture_logs() as logs:
+        for _ in range(90):
+            node.foreign("be", QUOTA, "-1")
+            assert node.apply(wish).written == 1
+    assert [line["event"] for line in logs] == ["knob.drift"] * 2
 
 
 def test_other_drift_is_repaired_within_the_forced_interval_spread_over_it(node: Node) -> None:

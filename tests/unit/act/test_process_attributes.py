@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from koordlet.act.attributes import ATTRIBUTES_FILE, Attributes
 from koordlet.act.core_sched import CALM_S, EAGER_S, CoreCookies
@@ -263,6 +264,19 @@ def test_a_calm_group_is_seldom_looked_at(core: Core) -> None:
     assert core.kernel.calls == calls
     core.round({"a": "g"}, CALM_S)
     assert core.kernel.calls > calls
+
+
+@pytest.mark.parametrize("content", [b"garbage\0", b"[]", b'{"boot": "x"'])
+def test_a_damaged_file_is_set_aside(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "attributes.json"
+    path.write_bytes(content)
+    with capture_logs() as logs:
+        assert Attributes(path, "boot").of("oom_score_adj") == {}
+    assert [line["event"] for line in logs] == ["attributes.broken"]
+    assert (tmp_path / "attributes.broken").read_bytes() == content
+    with capture_logs() as logs:
+        Attributes(path, "boot")
+    assert logs == []
 
 
 def test_the_undo_command_knows_them(cgroups: Cgroups, tmp_path: Path) -> None:

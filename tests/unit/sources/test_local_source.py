@@ -220,7 +220,18 @@ def test_an_inner_cgroup_counts_when_declared_itself(tree: HostTree) -> None:
             {"name": "in", "match": {"cgroup": "a.slice/x.scope"}})  # fmt: skip
     local = source(tree)
     assert shown(local.poll(0.0)) == {"in": "a.slice/x.scope", "out": "a.slice"}
-    assert "counts in both" in local.notes()[0]
+    (note,) = local.notes()
+    assert "counts in both" in note
+    assert "keeps the outer one" not in note
+
+
+def test_online_work_inside_best_effort_is_told_what_that_means(tree: HostTree) -> None:
+    group(tree, "batch/web")
+    declare(tree, "a.yaml", {"name": "out", "match": {"cgroup": "batch"}, "qos": "BE"},
+            {"name": "in", "match": {"cgroup": "batch/web"}, "qos": "LS"})  # fmt: skip
+    local = source(tree)
+    local.poll(0.0)
+    assert "being LS it keeps the outer one from being capped or evicted" in local.notes()[0]
 
 
 def test_the_kubelets_cgroups_are_never_ours(tree: HostTree) -> None:
