@@ -9,7 +9,7 @@ from typing import Final
 from koordlet.decide.base_quota import base_quota_us
 from koordlet.model.burst import BurstPolicy, CpuBurst
 from koordlet.model.knob import Decision, Knob
-from koordlet.model.pod import Container, Pod
+from koordlet.model.pod import Container, Pod, Tree
 from koordlet.model.qos import Qos
 from koordlet.model.units import DEFAULT_PERIOD_US
 from koordlet.model.view import NodeView
@@ -68,6 +68,7 @@ def make_plan(view: NodeView, node: CpuBurst, ratio: float | None) -> Plan:
     pod_bases: list[tuple[str, int]] = []
     gauges: list[tuple[str, Labels, float]] = []
     notes: list[str] = []
+    declared = 0
     exclusive = [pod for pod in view.pods.pods if pod.active and pod.qos in (Qos.LSE, Qos.LSR)]
     for pod in view.pods.pods:
         # A pinned pod without a class has no quota, by the pod rules; a second writer would fight them (seen 11).
@@ -78,6 +79,8 @@ def make_plan(view: NodeView, node: CpuBurst, ratio: float | None) -> Plan:
         if wish is not None and wish.unknown_policy:
             bad = f"policy {wish.unknown_policy!r}, expected one of {_POLICIES}"
             notes.append(f"pod {pod.key}: {ANNOTATION}: {bad}: no burst")
+        if pod.tree is Tree.OURS and (config.policy.kernel or config.policy.quota) and _whole_us(pod) is not None:
+            declared += 1
         base = {c.name: base_quota_us(c.limits.cpu_mcpu, ratio) for c in pod.containers}
         whole = _whole_us(pod)
         pod_burst = 0
@@ -101,6 +104,8 @@ def make_plan(view: NodeView, node: CpuBurst, ratio: float | None) -> Plan:
             pod_bases.append((pod.uid, whole))
             if pod_burst and pod.cgroup:
                 kernel.append(_kernel(pod.cgroup, min(pod_burst, whole), whole, config))
+    if declared:
+        notes.append(f"{declared} declared workloads with a CPU limit: only containers of pods burst")
     return Plan(
         kernel=tuple(kernel),
         quota={entry.key: entry for entry in quota},

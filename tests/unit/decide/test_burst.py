@@ -10,6 +10,7 @@ from koordlet.decide.burst import State
 from koordlet.model.burst import BurstPolicy, BurstSettings
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Knob
+from koordlet.model.pod import Tree
 from koordlet.model.view import Outcome
 from tests.unit.decide.burst_build import MadePod, burst, container, decide, pod, view, wanted
 
@@ -109,6 +110,16 @@ def test_annotation_over_the_node(wish: BurstSettings, quota: int | None, kernel
 def test_an_annotation_alone_is_enough() -> None:
     outcome = decide(view(0.0, 8, pods=(hot(wish=BurstSettings(policy=QUOTA)), hot("b"))), burst(NONE))
     assert targets(outcome) == {"a", "a/main"}
+
+
+def test_declared_workloads_do_not_burst_and_that_is_told() -> None:
+    declared = hot("a", tree=Tree.OURS)
+    flat = tuple(replace(c, cgroup="", id="") for c in declared.pod.containers)
+    declared.pod = replace(declared.pod, containers=flat)
+    outcome = decide(view(0.0, 8, pods=(declared,)), burst(AUTO))
+    assert targets(outcome) == set()
+    assert outcome.notes == ("1 declared workloads with a CPU limit: only containers of pods burst",)
+    assert decide(view(0.0, 8, pods=(declared,)), burst(NONE)).notes == ()
 
 
 def test_switched_off_the_quota_is_not_named_any_more() -> None:
