@@ -333,7 +333,10 @@ def _lock(run_dir: Path) -> Lock:
 def _tree_lock(host: Host, cgroup_root: str) -> DirectoryLock:
     """Two agents with different run directories must not share a tree either."""
     place = host.dir("cpu", cgroup_root.strip("/"))
-    return DirectoryLock(place if place.is_dir() else host.dir("cpu", ""))
+    try:
+        return DirectoryLock(place if place.is_dir() else host.dir("cpu", ""))
+    except OSError as error:
+        raise StartError(f"{error.filename}: {error.strerror}; no cgroups there, see --cgroup-root-dir") from error
 
 
 def _cluster(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack: ExitStack) -> Cluster:

@@ -273,8 +273,11 @@ class Engine:
             parts.sense.sync(pods, apps, tuple(path for path, _ in roots))
         if parts.watch is not None and now_s >= self._sources_due_s:
             self._sources_due_s = now_s + SOURCES_EVERY_S
-            for path in parts.watch.set_sources(tuple(path for path, _ in roots), parts.ls_groups(pods)):
-                self._note(f"sentinel: no counter to watch in {path}", now_s)
+            try:
+                for what in parts.watch.set_sources(tuple(path for path, _ in roots), parts.ls_groups(pods)):
+                    self._note(f"sentinel: cannot watch {what}", now_s)
+            except OSError as error:  # descriptors may have run out; the ticks still look
+                self._note(f"sentinel: {os.strerror(error.errno or 0)}", now_s)
         parts.be.refresh(now_s, anew=self._doubt)
         nonbe, pressure = (None, None) if parts.watch is None else parts.watch.surge()
         usage = parts.sense.sample(now_s, nonbe, pressure)

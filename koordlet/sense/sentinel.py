@@ -53,17 +53,20 @@ class Sentinel:
             raise
 
     def set_sources(self, be_roots: tuple[str, ...], ls_groups: tuple[str, ...]) -> list[str]:
-        """Watches these cgroups (relative paths) instead of the earlier ones; returns the files it cannot watch.
+        """Watches these cgroups (relative paths) instead of the earlier ones; returns what it cannot watch.
 
-        An unwatched BE root counts as non-BE. Nothing happens where the same cgroups are watched already, so it may
-        be called each tick. Raises ValueError for more BE roots than the sentinel has room for.
+        An unwatched BE root counts as non-BE; with more of them than there is room for, no usage is watched, as the
+        rest would look like a surge for ever. Nothing happens where the same cgroups are watched already, so it may
+        be called each tick. Raises OSError, and then the earlier ones stay watched.
         """
-        if len(be_roots) > lib.KL_SENTINEL_BE_ROOTS:
-            raise ValueError(f"{len(be_roots)} best-effort roots, at most {lib.KL_SENTINEL_BE_ROOTS} can be watched")
         with ExitStack() as opened:
             missing: list[str] = []
-            root = _open_all([self._usage_path("")], opened, missing)
-            roots = _open_all([self._usage_path(path) for path in be_roots], opened, missing)
+            usage = [self._usage_path(path) for path in ("", *be_roots)]
+            if len(be_roots) > lib.KL_SENTINEL_BE_ROOTS:
+                missing.append(f"{len(be_roots)} best-effort roots, more than {lib.KL_SENTINEL_BE_ROOTS}")
+                usage = []
+            root = _open_all(usage[:1], opened, missing)
+            roots = _open_all(usage[1:], opened, missing)
             groups = _open_all(self._pressure_paths(ls_groups, missing), opened, missing)
             # Not reported: a kernel without them is told by `koordlet check`.
             meminfo = _open_all([self._host.proc_root / "meminfo"], opened, [])

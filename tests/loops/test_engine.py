@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from koordlet.act.executor import Executor
 from koordlet.act.journal import Journal
@@ -24,6 +25,7 @@ from koordlet.model.support import Capability, Level, Support
 from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy
 from koordlet.sense.betree import RootReader
 from koordlet.sense.sampler import Sampler
+from koordlet.sense.sentinel import Sentinel
 from koordlet.store.rings import RingStore
 from tests.hosts.tree import HostTree, v1_two_sockets_ht
 
@@ -173,6 +175,28 @@ def test_a_failing_strategy_keeps_its_decisions_and_the_others_go_on(rig: Rig) -
     assert rig.quota_us > 0
     broken.fail = False
     assert engine.tick(rig.now_s + 6).stats.strategy_errors == {}
+
+
+def test_a_sentinel_without_descriptors_does_not_end_the_loop(rig: Rig) -> None:
+    """The ticks still see; only the looks between them are missing, and a line says so."""
+
+    class Blind(Sentinel):
+        def set_sources(self, be_roots: tuple[str, ...], ls_groups: tuple[str, ...]) -> list[str]:
+            raise OSError(errno.EMFILE, "Too many open files")
+
+    rig.parts.watch = blind = Blind(rig.tree.host)
+    try:
+        engine = Engine(rig.parts)
+        rig.pods.put(range(2), rig.now_s)
+        with capture_logs() as logs:
+            for tick in range(4):
+                rig.pods.burn("kubepods/burstable/pod0", 4_000_000_000)
+                rig.node_burn(5_000)
+                engine.tick(rig.now_s + tick)
+    finally:
+        blind.close()
+    assert rig.quota_us == 540_000
+    assert [line["what"] for line in logs if line["event"] == "note"] == ["sentinel: Too many open files"]
 
 
 def test_a_refused_write_makes_us_doubt_what_is_below_the_roots(rig: Rig, tmp_path: Path) -> None:

@@ -182,8 +182,19 @@ def test_groups_beyond_the_room_are_named(v2_tree: Tree, start: Callable[[Tree],
         v2_tree.stall(group, 0)
     sentinel = start(v2_tree)
     assert sentinel.set_sources((), groups) == [str(v2_tree.cgroups / group / "cpu.pressure") for group in groups[16:]]
-    with pytest.raises(ValueError, match="65 best-effort roots, at most 64"):
-        sentinel.set_sources(tuple(f"be{number}" for number in range(65)), ())
+
+
+def test_with_too_many_best_effort_roots_no_usage_is_watched(v2_tree: Tree, start: Callable[[Tree], Sentinel]) -> None:
+    """A declaration such as /docker/* may match that many; the unwatched ones would look like a surge for ever."""
+    v2_tree.stall("ls", 0)
+    v2_tree.grow("be", 0)
+    sentinel = start(v2_tree)
+    roots = tuple(f"be{number}" for number in range(65))
+    assert sentinel.set_sources(roots, ("ls",)) == ["65 best-effort roots, more than 64"]
+    sentinel.set_plan(SurgePlan(nonbe_mcpu=100, pressure_permyriad=9_000))
+    look_more(sentinel)
+    assert sentinel.surge()[0] is None
+    assert sentinel.set_sources(("be",), ("ls",)) == []
 
 
 @pytest.mark.parametrize(("period_us", "window_us"), [(999, 40_000), (20_000, 19_999), (20_000, 10_000_001)])
