@@ -13,6 +13,11 @@ JOURNAL_FILE: Final = "journal"
 PINS_FILE: Final = "pins.json"
 """Which declared workload holds which CPUs, in the state directory."""
 
+SHARED: Final = frozenset(
+    {"system.slice", "user.slice", "machine.slice", "init.scope", "machine", "docker", "lxc", "libpod_parent"}
+)
+"""Cgroups where other people's work may start at any moment; never taken as a best-effort root."""
+
 
 def inside(path: str, outer: str) -> bool:
     """Cgroup path at or below another, both relative to the hierarchy's root."""

@@ -13,16 +13,12 @@ from typing import Final
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import Host
 from koordlet.kernel.kubepods import Kubepods
-from koordlet.model.places import inside
+from koordlet.model.places import SHARED, inside
 from koordlet.model.pod import PodSet, Tree
 from koordlet.model.qos import KubeQos
 
 MAX_VISITED: Final = 1024
 """Directories looked at per call; beyond it an ancestor counts as not ours."""
-SHARED: Final = frozenset(
-    {"system.slice", "user.slice", "machine.slice", "init.scope", "machine", "docker", "lxc", "libpod_parent"}
-)
-"""Places where other people's work may start at any moment; never taken as a best-effort root."""
 
 
 def be_roots(pods: PodSet, kubepods: Kubepods | None, host: Host) -> tuple[tuple[str, Tree], ...]:

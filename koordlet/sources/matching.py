@@ -12,6 +12,7 @@ from typing import Final
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import Host
 from koordlet.kernel.systemd import pid_cgroup, unit_cgroups
+from koordlet.model.places import SHARED
 from koordlet.model.qos import Qos
 from koordlet.sources.declarations import Declaration, Match, Rank
 
@@ -91,6 +92,10 @@ class Resolver:
         for path, inode in matched:
             if not path:
                 notes.append(f"{where}: the process is in the root cgroup, which cannot be managed")
+            elif declaration.match.rank is Rank.PID_FILE and path.rpartition("/")[2] in SHARED:
+                notes.append(
+                    f"{where}: the process is in {path} with other people's work, left out; give it its own cgroup"
+                )
             elif _is_kubelets(path):
                 notes.append(f"{where}: cgroup {path} belongs to the kubelet, left out")
             elif not any(outer in usable for outer in _ancestors(path)):

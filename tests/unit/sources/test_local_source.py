@@ -159,13 +159,14 @@ def test_a_pid_file_leads_to_its_cgroup(tree: HostTree) -> None:
     [
         ("what\n", "/app/x", "no process id"),
         ("42", "/", "root cgroup"),
+        ("42", "/user.slice", "other people's work"),
         ("43", "/app/x", ""),
         ("9" * 30, "/", "no process"),
     ],
-    ids=["no number", "root cgroup", "process gone", "too long"],
+    ids=["no number", "root cgroup", "shared slice", "process gone", "too long"],
 )
 def test_pid_files_that_lead_nowhere(tree: HostTree, text: str, cgroup: str, note: str) -> None:
-    group(tree, "app/x")
+    group(tree, "app/x", "user.slice")
     declare(tree, "a.yaml", pid_file(tree, text, cgroup))
     local = source(tree)
     assert local.poll(0.0).pods == ()
