@@ -34,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 NO_BLOCKS = BlockDevices()
 NOTE_EVERY_S = 60.0
+MAX_FAILED_TICKS = 5
+"""Shorter than it takes until a watchdog would end the process without giving anything back."""
 SOURCES_EVERY_S = 10.0
 """The sentinel's descriptors may have gone stale: a cgroup was made anew under the same path."""
 
@@ -407,7 +409,8 @@ def run(
     """Tick at a fixed rate on the monotonic clock until `stopping()`; serve the sentinel and the doors in between.
 
     wake_fd becomes readable when a signal or news of the pods arrived. A tick that is missed (the machine slept, the
-    process was stopped) is skipped, not made up for.
+    process was stopped) is skipped, not made up for. A tick that raises leaves everything as it was and the next one
+    is tried; after MAX_FAILED_TICKS of them in a row the fault is raised, and the caller gives everything back.
     """
     interval = engine.parts.interval_s
     poller = select.poll()
@@ -417,15 +420,24 @@ def run(
         if source is not None:
             poller.register(source.fileno(), select.POLLIN)
     next_s = time.monotonic()
+    failed = 0
     while not stopping():
         now_s = time.monotonic()
         if now_s >= next_s:
             if now_s - next_s > interval:
                 engine.late()
                 next_s += (now_s - next_s) // interval * interval
-            engine.tick(now_s)
-            after_tick(now_s)
             next_s += interval
+            try:
+                engine.tick(now_s)
+            except Exception:  # out of descriptors, say: a moment later there may be some again
+                failed += 1
+                log.exception("tick.failed", in_a_row=failed, gives_up_at=MAX_FAILED_TICKS)
+                if failed >= MAX_FAILED_TICKS:
+                    raise
+            else:
+                failed = 0
+                after_tick(now_s)
             continue
         for fd, _ in poller.poll(max(1.0, (next_s - now_s) * 1e3)):
             if fd == wake_fd:

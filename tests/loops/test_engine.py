@@ -16,7 +16,7 @@ from koordlet.act.executor import Executor
 from koordlet.act.journal import Journal
 from koordlet.decide.strategies import STRATEGIES
 from koordlet.kernel.write import write_file
-from koordlet.loops import Engine, Parts
+from koordlet.loops import MAX_FAILED_TICKS, Engine, Parts, run
 from koordlet.model.knob import Knob
 from koordlet.model.pod import Container, Pod, PodSet, Tree
 from koordlet.model.qos import KubeQos, Qos
@@ -293,3 +293,39 @@ def _rss_kb() -> int:
         if line.startswith("VmRSS"):
             return int(line.split()[1])
     raise AssertionError("no VmRSS")
+
+
+class Faulty:
+    """An engine some of whose ticks fail: True is a good one."""
+
+    def __init__(self, rig: Rig, ticks: list[bool]) -> None:
+        rig.parts.watch, rig.parts.inbox, rig.parts.interval_s = None, None, 0.001
+        self.parts, self.ticks, self.done = rig.parts, ticks, 0
+
+    def tick(self, now_s: float) -> None:
+        self.done += 1
+        if not self.ticks[self.done - 1]:
+            raise OSError(24, "Too many open files")
+
+    def late(self) -> None: ...
+
+    def ended(self) -> bool:
+        return self.done == len(self.ticks)
+
+
+@pytest.mark.parametrize(("ticks", "ends"), [([True] + [False] * 4 + [True, False] * 3, True), ([False] * 12, False)])
+def test_a_failing_tick_is_tried_again_but_not_for_ever(rig: Rig, ticks: list[bool], ends: bool) -> None:
+    engine = Faulty(rig, ticks)
+    read_fd, write_fd = os.pipe()
+    good: list[float] = []
+    try:
+        if ends:
+            run(engine, engine.ended, read_fd, good.append)  # type: ignore[arg-type]
+            assert len(good) == sum(ticks)
+        else:
+            with pytest.raises(OSError, match="Too many open files"):
+                run(engine, engine.ended, read_fd, good.append)  # type: ignore[arg-type]
+            assert engine.done == MAX_FAILED_TICKS
+    finally:
+        os.close(read_fd)
+        os.close(write_fd)
