@@ -79,6 +79,7 @@ def test_a_workload_gets_its_cpus_and_gives_them_back(node: Node) -> None:
         agent.process.wait()
         with node.agent(*pinned.args, pods=False) as second:
             until("web has its old CPUs", lambda: pinned.cpus(pinned.web) == own, 20)
+            node.stop_load()  # cgroup v2 takes no empty list back while something runs there
             assert second.stop() == 0
     assert node.knobs() == before
 
@@ -92,7 +93,6 @@ def _watch(seen: tuple[set[int], set[int]], *pids: int) -> list[bool]:
 @pytest.mark.skipif(not (GUEST and CPU7.exists()), reason="takes a CPU offline: only in the kernel lab")
 def test_an_unplugged_cpu_comes_back_to_its_owner(node: Node) -> None:
     pinned = Pinned(node)
-    pinned.args += ("-log-level=info",)
     with node.agent(*pinned.args, pods=False) as agent:
         until("web is pinned", lambda: len(pinned.cpus(pinned.web)) == pinned.count, 30)
         own = pinned.cpus(pinned.web)
