@@ -60,8 +60,8 @@ def running_on(pid: int) -> set[int]:
 def test_a_workload_gets_its_cpus_and_gives_them_back(node: Node) -> None:
     pinned = Pinned(node)
     before = node.knobs()
-    load = node.spin(pinned.web, 1.0, 60, threads=pinned.count + 1)
-    other = node.spin(pinned.api, 1.0, 60, threads=2)
+    load = node.spin(pinned.web, 1.0, 240, threads=pinned.count + 1)
+    other = node.spin(pinned.api, 1.0, 240, threads=2)
     with node.agent(*pinned.args, pods=False) as agent:
         until("web is pinned", lambda: len(pinned.cpus(pinned.web)) == pinned.count, 20)
         own = pinned.cpus(pinned.web)
