@@ -102,7 +102,8 @@ class MemsMode(StrEnum):
 
 
 class Partition(StrEnum):
-    """Kind of cpuset partition for LSE workloads (cgroup-v2.rst, cpuset.cpus.partition)."""
+    """Kind of cpuset partition for LSE workloads (cgroup-v2.rst, cpuset.cpus.partition), in the order of the knob's
+    values."""
 
     MEMBER = "member"
     ROOT = "root"

@@ -19,8 +19,6 @@ from koordlet.model.view import NodeInfo, NodeView, Outcome, Policy
 from koordlet.model.why import stages
 
 NAME: Final = "pinning"
-_PARTITIONS: Final = (Partition.MEMBER, Partition.ROOT, Partition.ISOLATED)
-"""In the order of the knob's values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +106,7 @@ def _partition(pod: Pod, kind: Partition, notes: list[str]) -> list[Decision]:
         notes.append(f"{pod.key}: no cpuset partition: {pod.cgroup} is not a declared top-level cgroup")
         return []
     why = stages(own_cpus=str(pod.cpuset), partition=kind.value)
-    return [Decision(pod.cgroup, Knob.CPUSET_PARTITION, _PARTITIONS.index(kind), why, NAME)]
+    return [Decision(pod.cgroup, Knob.CPUSET_PARTITION, tuple(Partition).index(kind), why, NAME)]
 
 
 def _irqs(
