@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import IO, Any, Final
 
 from koordlet.demo.layout import Layout
 from koordlet.demo.options import TreeKind
@@ -36,15 +36,7 @@ def koordlet(layout: Layout, suppress: bool = False) -> Iterator[None]:
         directory = Path(name)
         log = directory / "log"
         with log.open("wb") as stderr:
-            process = subprocess.Popen(
-                _command(layout, directory, suppress),
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                env=python_env(),
-                process_group=0,
-                preexec_fn=before_exec(),
-            )
+            process = spawn(command(layout, directory, SUPPRESS if suppress else {"enable": False}), stderr)
         try:
             _wait_until_held(layout, suppress, process, log)
             yield
@@ -61,9 +53,24 @@ def stand_in(layout: Layout) -> Iterator[None]:
     yield
 
 
-def _command(layout: Layout, directory: Path, suppress: bool) -> list[str]:
-    """Every file that the agent would look for in /etc is named, so the machine's own settings do not mix in."""
-    threshold = SUPPRESS if suppress else {"enable": False}
+def spawn(arguments: list[str], log: IO[bytes]) -> subprocess.Popen[bytes]:
+    """An agent that ends with this process; what it says goes to `log`."""
+    return subprocess.Popen(
+        arguments,
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        env=python_env(),
+        process_group=0,
+        preexec_fn=before_exec(),
+    )
+
+
+def command(layout: Layout, directory: Path, threshold: dict[str, Any]) -> list[str]:
+    """A private agent with that section of a policy, its files in `directory`.
+
+    Every file that it would look for in /etc is named, so the machine's own settings do not mix in.
+    """
     (directory / "policy.json").write_text(json.dumps({"resourceUsedThresholdWithBE": threshold}))
     (directory / "node.json").write_text(json.dumps({"kind": "Node"}))
     return [

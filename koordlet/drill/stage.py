@@ -6,7 +6,6 @@ import http.client
 import json
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -15,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from koordlet.demo.agent import command, spawn
 from koordlet.demo.layout import Layout, make_layout
 from koordlet.demo.options import TreeKind
 from koordlet.load.cgroups import ScratchTree
-from koordlet.load.child import before_exec, python_env
 from koordlet.load.errors import LoadError
 from koordlet.model.places import SOCKET_FILE
 
@@ -80,30 +79,14 @@ class Agent:
 
     def __init__(self, layout: Layout, directory: Path, threshold: dict[str, Any], *words: str) -> None:
         self.directory = directory
-        self.write_policy(threshold)
-        (directory / "node.json").write_text(json.dumps({"kind": "Node"}))
-        self._arguments = [
-            *(sys.executable, "-m", "koordlet", "run", "--mode", "standalone", "-addr=127.0.0.1:0"),
-            *layout.agent_arguments(directory),
-            *("--policy", str(directory / "policy.json"), "--node", str(directory / "node.json")),
-            *("--state-dir", str(directory / "state"), "--run-dir", str(directory / "run")),
-            *("--audit-log-dir", str(directory / "audit"), *words),
-        ]
+        self._arguments = [*command(layout, directory, threshold), *words]
         self.log = directory / "log"
         self.process = self._start()
 
     def _start(self) -> subprocess.Popen[bytes]:
         with self.log.open("ab") as stderr:
             said = stderr.tell()  # by the run before, which was ready, too
-            process = subprocess.Popen(
-                self._arguments,
-                stdin=subprocess.DEVNULL,
-                stdout=stderr,
-                stderr=stderr,
-                env=python_env(),
-                process_group=0,
-                preexec_fn=before_exec(),
-            )
+            process = spawn(self._arguments, stderr)
         deadline_s = time.monotonic() + READY_S
         while b"] ready" not in self.log.read_bytes()[said:]:
             if process.poll() is not None or time.monotonic() > deadline_s:

@@ -7,22 +7,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.hosts.official import OFFICIAL
 from tests.labs.cluster.agent import Agent
 from tests.labs.cluster.lab import Cluster
 from tests.labs.cluster.node import Node
 
 pytestmark = [pytest.mark.lab_cluster, pytest.mark.timeout(2400)]
 
-OFFICIAL = [
-    "-addr=:9316",
-    "-cgroup-root-dir=/host-cgroup/",
-    "-feature-gates=AllAlpha=true,AllBeta=true",
-    "-runtime-hooks-network=unix",
-    "-runtime-hooks-addr=/host-var-run-koordlet/koordlet.sock",
-    "-runtime-hooks-host-endpoint=/var/run/koordlet//koordlet.sock",
-    "--logtostderr=true",
-    "--v=4",
-]
+ARGUMENTS = ["-addr=:9316", *OFFICIAL]
 # A root of its own: everything that is there, and the host's directories under the reference's names.
 ROOT = """set -e
 mkdir -p {root}
@@ -48,7 +40,7 @@ exec chroot {root} "$@"
 def daemonset(cluster: Cluster, cluster_node: Node) -> Iterator[Agent]:
     agent = Agent(cluster, cluster_node)
     # The lab's kubelet does not own the root, so that much has to be said.
-    agent.args = [*OFFICIAL, f"--cgroup-root=/{cluster.sandbox.name}", f"-var-lib-kubelet-dir={cluster_node.root}"]
+    agent.args = [*ARGUMENTS, f"--cgroup-root=/{cluster.sandbox.name}", f"-var-lib-kubelet-dir={cluster_node.root}"]
     script = ROOT.format(root=cluster.sandbox.work / "daemonset")
     agent.prefix = ["unshare", "--mount", "sh", "-c", script, "sh"]
     agent.environment = {"agent_mode": "dsMode"}

@@ -9,17 +9,9 @@ from koordlet.config.errors import UsageError
 from koordlet.config.flags import Flags, HelpRequested, help_text, parse
 from koordlet.config.flagtable import FLAGS
 from koordlet.config.gosyntax import parse_bool, parse_duration_ns, parse_int
+from tests.hosts.official import OFFICIAL
 
 CLUSTER = {"NODE_NAME": "node-a"}
-OFFICIAL = [  # the reference's own DaemonSet
-    "-cgroup-root-dir=/host-cgroup/",
-    "-feature-gates=AllAlpha=true,AllBeta=true",
-    "-runtime-hooks-network=unix",
-    "-runtime-hooks-addr=/host-var-run-koordlet/koordlet.sock",
-    "-runtime-hooks-host-endpoint=/var/run/koordlet//koordlet.sock",
-    "--logtostderr=true",
-    "--v=4",
-]
 
 
 def test_official_daemonset_arguments_work_verbatim() -> None:

@@ -13,19 +13,11 @@ import yaml
 
 from koordlet.config.flags import Flags, parse
 from koordlet.config.flagtable import FLAGS, Status
+from tests.hosts.official import OFFICIAL
 
 ROOT = Path(__file__).parents[3]
 DEPLOY = ROOT / "deploy"
 PRESETS = ("base", "host-mode", "old-kubelets")
-REFERENCE = [  # the arguments of the reference's own DaemonSet
-    "-cgroup-root-dir=/host-cgroup/",
-    "-feature-gates=AllAlpha=true,AllBeta=true",
-    "-runtime-hooks-network=unix",
-    "-runtime-hooks-addr=/host-var-run-koordlet/koordlet.sock",
-    "-runtime-hooks-host-endpoint=/var/run/koordlet//koordlet.sock",
-    "--logtostderr=true",
-    "--v=4",
-]
 
 
 def rendered(preset: str) -> list[dict[str, Any]]:
@@ -107,9 +99,9 @@ def test_the_pod_may_do_what_the_agent_does() -> None:
 
 
 def test_the_references_arguments_are_taken_and_each_flag_without_effect_is_told_once() -> None:
-    flags = parse(REFERENCE, {"NODE_NAME": "node-a"})
+    flags = parse(OFFICIAL, {"NODE_NAME": "node-a"})
     later = {flag.name for flag in FLAGS if flag.status is Status.ACCEPTED}
-    given = {word.lstrip("-").partition("=")[0] for word in REFERENCE}
+    given = {word.lstrip("-").partition("=")[0] for word in OFFICIAL}
     for name in given:
         assert sum(f"flag -{name} " in text for text in flags.warnings) == (name in later)
     assert len(flags.warnings) == len(set(flags.warnings))
