@@ -9,7 +9,7 @@ SOURCES := $(wildcard native/*.c native/*.h native/build.py) setup.py pyproject.
 DEV := pytest pytest-xdist pytest-timeout hypothesis coverage pytest-cov ruff mypy import-linter clang-format clang-tidy \
        types-psutil types-cffi types-PyYAML types-protobuf types-grpcio 'mfusepy>=3.1' 'grpcio>=1.85' 'grpcio-tools>=1.85' 'protobuf>=7.35'
 
-.PHONY: help build dev run demo test test-lab lint format bench proto check-native lab-vm lab-resctrl lab-runtime lab-cluster install-systemd clean
+.PHONY: help build dev run demo test test-lab coverage lint format bench proto check-native lab-vm lab-resctrl lab-runtime lab-cluster install-systemd clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -40,16 +40,21 @@ demo: build ## what protects an online service from batch work on this machine (
 	@$(BIN)/koordlet demo
 
 test: dev ## everything that needs no lab: unit, worked, property, closed loop, live cgroups when root
-	@$(BIN)/python -m pytest -q -n auto --dist loadfile --cov=koordlet --cov-branch --cov-report=json --cov-report= \
+	@$(BIN)/coverage erase
+	@$(BIN)/python -m pytest -q -n auto --dist loadfile --cov=koordlet --cov-branch --cov-report= \
 	  -m "not live and not live_v1 and not guest and not lab_vm and not lab_resctrl and not lab_runtime and not lab_cluster"
-	@$(BIN)/python .ci/floors.py
-	@$(BIN)/python -m pytest -q -m "live or live_v1"
+	@$(BIN)/python -m pytest -q -m "live or live_v1" --cov=koordlet --cov-branch --cov-append --cov-report=
 
 test-lab: dev ## tests against the real parts: kernel VM, resctrl file system, containerd with NRI, API server and kubelet
 	@tests/labs/install.sh
 	@if command -v go >/dev/null; then $(BIN)/python -m tests.labs.binaries containerd kubernetes; \
 	 else echo "labs: no go here, the runtime and cluster labs are skipped unless cached (apt-get install golang)"; fi
-	@$(BIN)/python -m pytest -q -s -m "lab_vm or lab_resctrl or lab_runtime or lab_cluster" tests/labs
+	@$(BIN)/python -m pytest -q -s -m "lab_vm or lab_resctrl or lab_runtime or lab_cluster" tests/labs \
+	  --cov=koordlet --cov-branch --cov-append --cov-report=
+
+coverage: dev ## floors by room over what `make test` and `make test-lab` ran in their own process
+	@$(BIN)/coverage json -q
+	@$(BIN)/python .ci/floors.py
 
 lab-vm: dev ## a long-lived kernel lab with a hint how to use it
 	@tests/labs/install.sh
