@@ -53,7 +53,6 @@ class ScratchNode:
         self._load: subprocess.Popen[str] | None = None
         for part in ("", "/kubepods", "/kubepods/burstable", "/kubepods/besteffort"):
             self._make(self.root + part)
-        self._write_cpuset()
         self._pods: dict[int, _Pod] = {}
         for number in range(pods):
             self.add_pod(number)
@@ -98,18 +97,15 @@ class ScratchNode:
         self.cgroups.append(cgroup)
         for controller in CONTROLLERS:
             (ROOT / controller / cgroup).mkdir()
+        for name in ("cpuset.cpus", "cpuset.mems"):  # as runc and the kubelet leave no group without CPUs
+            path = ROOT / "cpuset" / cgroup / name
+            path.write_text((path.parents[1] / name).read_text())
         return cgroup
 
     @staticmethod
     def _remove(cgroup: str) -> None:
         for controller in CONTROLLERS:
             _rmdir(ROOT / controller / cgroup)
-
-    def _write_cpuset(self) -> None:
-        for cgroup in self.cgroups:
-            for name in ("cpuset.cpus", "cpuset.mems"):
-                path = ROOT / "cpuset" / cgroup / name
-                path.write_text((path.parents[1] / name).read_text())
 
     def _pod(self, number: int) -> _Pod:
         batch = number % 2 == 1
