@@ -40,6 +40,9 @@ from koordlet.model.why import why_text
 log = structlog.get_logger(__name__)
 
 BACKOFF_MAX_S: Final = 60.0
+TOGETHER_SHARE: Final = 1 / 12
+"""Of the time between two looks at a file: those that fall due within it are looked at in one pass, so that most ticks
+of a full node look at none."""
 DRIFT_TOLD_S: Final = 60.0
 """One log line per knob in that time; the audit log and the metrics have each repair."""
 
@@ -296,7 +299,8 @@ class Executor:
 
     def _hold(self, slot: Slot, found: Look, now_s: float) -> None:
         slot.raw, slot.fails, slot.told, slot.note = found.raw, 0, "", ""
-        slot.due_s = now_s + self._force_s * (1.0 if slot.confirmed else max(slot.phase(), 0.02))
+        due_s = now_s + self._force_s * (1.0 if slot.confirmed else max(slot.phase(), 0.02))
+        slot.due_s = due_s - due_s % (self._force_s * TOGETHER_SHARE)
         slot.confirmed = True
         slot.become(HeldState.HELD, now_s)
         if slot.decision.hot:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, Generic, TypeVar
@@ -20,6 +21,8 @@ from koordlet.config.errors import PolicyError
 
 DELETE_GRACE_S: Final = 60.0
 MAX_FILES: Final = 256
+SETTLED_NS: Final = 2_000_000_000
+"""A directory changed so lately may change again without a new time stamp."""
 SUFFIXES: Final = (".yaml", ".yml", ".json")
 
 log = structlog.get_logger(__name__)
@@ -108,6 +111,7 @@ class WatchedFiles(Generic[T]):
         self._files: dict[Path, Watched[T | None]] = {}
         self._error = ""
         self._dropped_failures = 0
+        self._known: tuple[tuple[int, int, int], list[Path]] | None = None
 
     def poll(self, now_s: float) -> bool:
         """Look once at every file. True when any value changed."""
@@ -140,6 +144,10 @@ class WatchedFiles(Generic[T]):
     def _listed(self) -> list[Path]:
         self._error = ""
         try:
+            found = os.stat(self._path)
+            signature = (found.st_ino, found.st_mtime_ns, found.st_ctime_ns)
+            if self._known is not None and self._known[0] == signature:
+                return self._known[1]
             names = sorted(name for name in os.listdir(self._path) if name.endswith(SUFFIXES) and name[0] != ".")
         except NotADirectoryError:
             return [self._path]
@@ -152,7 +160,11 @@ class WatchedFiles(Generic[T]):
             return []
         if len(names) > MAX_FILES:
             self._error = f"{self._path}: {len(names)} files, only the first {MAX_FILES} are read"
-        return [self._path / name for name in names[:MAX_FILES]]
+            return [self._path / name for name in names[:MAX_FILES]]
+        listed = [self._path / name for name in names]
+        if time.time_ns() - found.st_mtime_ns > SETTLED_NS:
+            self._known = (signature, listed)
+        return listed
 
 
 def file_signature(path: Path) -> _Signature | None:

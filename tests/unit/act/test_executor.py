@@ -89,7 +89,7 @@ def test_other_drift_is_repaired_within_the_forced_interval_spread_over_it(node:
         node.foreign(pod, SHARES, "1024")
     repaired = [node.apply(*wishes).drifted for _ in range(61)]
     assert sum(repaired) == 60
-    assert max(repaired) < 10
+    assert max(repaired) < 20, "a twelfth at a time, more or less"
 
 
 def test_a_cgroup_made_again_under_the_same_name_is_a_new_one(node: Node) -> None:
