@@ -22,6 +22,7 @@ from typing import Any
 
 from process import Agent, Cost, cost_between, look
 from scratch import HERE, ScratchNode, why_not
+from yardstick import c_loop_percent
 
 sys.path.insert(0, str(HERE.parent))
 
@@ -37,7 +38,8 @@ from tests.labs.cluster.standin import NAME, StandIn
 
 @dataclass(frozen=True)
 class Result:
-    """cost: over the measured time. writes_per_min, reads_per_min: calls of the API server that are no watch."""
+    """cost: over the measured time. writes_per_min, reads_per_min: calls of the API server that are no watch.
+    c_loop_percent: the yardstick, after it."""
 
     pods: int
     ready_s: float
@@ -47,6 +49,7 @@ class Result:
     writes_per_min: float
     reads_per_min: float
     cost: Cost
+    c_loop_percent: float
 
 
 def main() -> int:
@@ -90,17 +93,18 @@ def measure(cluster: Cluster, stand_in: StandIn, node: ScratchNode, args: argpar
         time.sleep(args.seconds)
         after, calls_after = look(agent.pid), _calls(node)
         seconds = after.at_s - before.at_s
-        reads, writes = (60 * (calls_after[kind] - calls[kind]) / seconds for kind in ("reads", "writes"))
-        return Result(
-            pods=len(node.items()),
-            ready_s=agent.ready_s,
-            ready_cpu_s=agent.ready_cpu_s,
-            seconds=seconds,
-            answer_mb=(stand_in.folder / "pods").stat().st_size / 1e6,
-            writes_per_min=writes,
-            reads_per_min=reads,
-            cost=cost_between(before, after),
-        )
+    reads, writes = (60 * (calls_after[kind] - calls[kind]) / seconds for kind in ("reads", "writes"))
+    return Result(
+        pods=len(node.items()),
+        ready_s=agent.ready_s,
+        ready_cpu_s=agent.ready_cpu_s,
+        seconds=seconds,
+        answer_mb=(stand_in.folder / "pods").stat().st_size / 1e6,
+        writes_per_min=writes,
+        reads_per_min=reads,
+        cost=cost_between(before, after),
+        c_loop_percent=c_loop_percent(node),
+    )
 
 
 def _full(item: dict[str, Any], address: str) -> dict[str, Any]:
@@ -144,14 +148,15 @@ def _print(r: Result, header: bool) -> None:
     if header:
         print(f"% of one core; MB; load average {os.getloadavg()[0]:.2f}")
         print(
-            f"{'pods':>5} {'CPU %':>6} {'main':>6} {'rest':>6} {'RSS':>6} {'private':>7} {'fds':>5} {'threads':>7}"
+            f"{'pods':>5} {'CPU %':>6} {'C loop':>6} {'main':>6} {'rest':>6} {'RSS':>6} {'private':>7}"
+            f" {'fds':>5} {'threads':>7}"
             f" {'ready s':>8} {'(CPU s)':>8} {'writes/min':>10} {'reads/min':>9} {'answer MB':>9}"
         )
     c = r.cost
     print(
-        f"{r.pods:>5} {c.cpu_percent:>6.2f} {c.main_percent:>6.2f} {c.rest_percent:>6.2f} {c.rss_mb:>6.1f}"
-        f" {c.private_mb:>7.1f} {c.descriptors:>5} {c.threads:>7} {r.ready_s:>8.2f} {r.ready_cpu_s:>8.2f}"
-        f" {r.writes_per_min:>10.2f} {r.reads_per_min:>9.2f} {r.answer_mb:>9.2f}",
+        f"{r.pods:>5} {c.cpu_percent:>6.2f} {r.c_loop_percent:>6.2f} {c.main_percent:>6.2f} {c.rest_percent:>6.2f}"
+        f" {c.rss_mb:>6.1f} {c.private_mb:>7.1f} {c.descriptors:>5} {c.threads:>7} {r.ready_s:>8.2f}"
+        f" {r.ready_cpu_s:>8.2f} {r.writes_per_min:>10.2f} {r.reads_per_min:>9.2f} {r.answer_mb:>9.2f}",
         flush=True,
     )
 

@@ -19,11 +19,12 @@ from dataclasses import asdict, dataclass
 
 from process import Agent, Cost, cost_between, look
 from scratch import ScratchNode, why_not
+from yardstick import c_loop_percent
 
 
 @dataclass(frozen=True)
 class Result:
-    """cost: over the measured time. ready_cpu_s: CPU of the whole start."""
+    """cost: over the measured time. ready_cpu_s: CPU of the whole start. c_loop_percent: the yardstick, after it."""
 
     pods: int
     cgroups: int
@@ -32,6 +33,7 @@ class Result:
     ready_cpu_s: float
     seconds: float
     cost: Cost
+    c_loop_percent: float
 
 
 def main() -> int:
@@ -59,29 +61,31 @@ def measure(node: ScratchNode, pods: int, policy: str, warm_s: float, seconds: f
         before = look(agent.pid)
         time.sleep(seconds)
         after = look(agent.pid)
-        return Result(
-            pods=pods,
-            cgroups=len(node.measured()),
-            policy=policy,
-            ready_s=agent.ready_s,
-            ready_cpu_s=agent.ready_cpu_s,
-            seconds=after.at_s - before.at_s,
-            cost=cost_between(before, after),
-        )
+    return Result(
+        pods=pods,
+        cgroups=len(node.measured()),
+        policy=policy,
+        ready_s=agent.ready_s,
+        ready_cpu_s=agent.ready_cpu_s,
+        seconds=after.at_s - before.at_s,
+        cost=cost_between(before, after),
+        c_loop_percent=c_loop_percent(node),
+    )
 
 
 def _print(r: Result, header: bool) -> None:
     if header:
         print(f"% of one core; MB; load average {os.getloadavg()[0]:.2f}")
         print(
-            f"{'pods':>5} {'policy':>6} {'CPU %':>6} {'main':>6} {'sentinel':>8} {'rest':>6} {'RSS':>6} {'PSS':>6}"
-            f" {'private':>7} {'fds':>5} {'threads':>7} {'switches/s':>10} {'ready s':>8} {'(CPU s)':>8}"
+            f"{'pods':>5} {'policy':>6} {'CPU %':>6} {'C loop':>6} {'main':>6} {'sentinel':>8} {'rest':>6}"
+            f" {'RSS':>6} {'PSS':>6} {'private':>7} {'fds':>5} {'threads':>7} {'switches/s':>10}"
+            f" {'ready s':>8} {'(CPU s)':>8}"
         )
     c = r.cost
     print(
-        f"{r.pods:>5} {r.policy:>6} {c.cpu_percent:>6.2f} {c.main_percent:>6.2f} {c.sentinel_percent:>8.2f}"
-        f" {c.rest_percent:>6.2f} {c.rss_mb:>6.1f} {c.pss_mb:>6.1f} {c.private_mb:>7.1f} {c.descriptors:>5}"
-        f" {c.threads:>7} {c.switches_per_s:>10.1f} {r.ready_s:>8.2f} {r.ready_cpu_s:>8.2f}",
+        f"{r.pods:>5} {r.policy:>6} {c.cpu_percent:>6.2f} {r.c_loop_percent:>6.2f} {c.main_percent:>6.2f}"
+        f" {c.sentinel_percent:>8.2f} {c.rest_percent:>6.2f} {c.rss_mb:>6.1f} {c.pss_mb:>6.1f} {c.private_mb:>7.1f}"
+        f" {c.descriptors:>5} {c.threads:>7} {c.switches_per_s:>10.1f} {r.ready_s:>8.2f} {r.ready_cpu_s:>8.2f}",
         flush=True,
     )
 

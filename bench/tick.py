@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import gc
 import json
 import logging
@@ -19,13 +18,14 @@ import signal
 import statistics
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import structlog
 from process import CAP, WIDE
-from scratch import ROOT, ScratchNode, compile_c, why_not
+from scratch import ScratchNode, why_not
+from yardstick import c_loop, paced
 
 from koordlet import daemon
 from koordlet.config import flags
@@ -73,7 +73,7 @@ def measure(pods: int, passes: int) -> Result:
     with contextlib.ExitStack() as stack:
         node = ScratchNode(pods)
         stack.callback(node.close)
-        baseline = _baseline(node, stack)
+        baseline = c_loop(node, stack)
         engine, sampler, sampled = _engine(node, stack)
         gc.collect()
         gc.freeze()
@@ -86,12 +86,12 @@ def measure(pods: int, passes: int) -> Result:
             writes += engine.tick(time.monotonic()).apply.written > 0
 
         for _ in range(12):  # the first round through the rotation
-            _paced(tick, 1)
+            paced(tick, 1)
         sampled.clear()
         writes = 0
         while len(ticks) < passes:
-            plain += _paced(baseline, BLOCK + 1)[1:]
-            ticks += _paced(tick, BLOCK + 1)[1:]
+            plain += paced(baseline, BLOCK + 1)[1:]
+            ticks += paced(tick, BLOCK + 1)[1:]
             del sampled[len(ticks)]
         base_ms = statistics.median(plain)
         return Result(
@@ -108,33 +108,6 @@ def measure(pods: int, passes: int) -> Result:
             writes=writes,
             descriptors=sampler.counts().descriptors,
         )
-
-
-def _paced(call: Callable[[], object], count: int) -> list[float]:
-    """CPU ms of each call, one second apart."""
-    found = []
-    next_s = time.monotonic()
-    for _ in range(count):
-        next_s += 1.0
-        time.sleep(max(0.0, next_s - time.monotonic()))
-        found.append(_cpu_ms(call))
-    return found
-
-
-def _cpu_ms(call: Callable[[], object]) -> float:
-    begun_ns = time.thread_time_ns()
-    call()
-    return (time.thread_time_ns() - begun_ns) / 1e6
-
-
-def _baseline(node: ScratchNode, stack: contextlib.ExitStack) -> Callable[[], object]:
-    library = ctypes.CDLL(str(compile_c("baseline.c", node.tmp / "baseline.so", "-shared", "-fPIC")))
-    cgroups = node.tmp / "cgroups"
-    cgroups.write_text("".join(f"{cgroup}\n" for cgroup in node.measured()))
-    if library.baseline_open(os.fsencode(ROOT), os.fsencode(cgroups)) != 4 * len(node.measured()):
-        raise SystemExit("the baseline cannot open all files; is the limit of open files high enough?")
-    stack.callback(library.baseline_close)
-    return library.baseline_pass  # type: ignore[no-any-return]
 
 
 def _engine(node: ScratchNode, stack: contextlib.ExitStack) -> tuple[Engine, Sampler, list[float]]:
