@@ -173,7 +173,7 @@ def file_signature(path: Path) -> _Signature | None:
     Raises OSError for the rest, and for a pipe or device, which would block the reader.
     """
     try:
-        found = path.stat()
+        found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     if not stat.S_ISREG(found.st_mode):

@@ -35,15 +35,15 @@ class NumaNode:
 @dataclass(frozen=True, slots=True)
 class Topology:
     """cpus: online CPUs sorted by (node, socket, core, id). nodes: sorted by id, gaps allowed. offline: CPUs that are
-    there but switched off."""
+    there but switched off. online: the ids of cpus."""
 
     cpus: tuple[Cpu, ...]
     nodes: tuple[NumaNode, ...] = ()
     offline: CpuSet = field(default_factory=CpuSet)
+    online: CpuSet = field(init=False, repr=False, compare=False)
 
-    @property
-    def online(self) -> CpuSet:
-        return CpuSet(cpu.id for cpu in self.cpus)
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "online", CpuSet(cpu.id for cpu in self.cpus))
 
     def siblings(self) -> dict[int, CpuSet]:
         """core id -> its online threads."""
