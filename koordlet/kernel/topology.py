@@ -5,6 +5,7 @@ Sources: Documentation/admin-guide/cputopology.rst, ABI/stable/sysfs-devices-nod
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,18 +32,8 @@ def read_topology(host: Host) -> Topology:
         raise KernelFileError(base / "online", "no online CPU")
     nodes = _read_nodes(host, online)
     node_of = {cpu: node.id for node in nodes for cpu in node.cpus}
-    sockets: dict[int, int] = {}
-    cores: dict[object, int] = {}
-    caches: dict[str, int] = {}
-    cpus = []
-    for cpu in online:
-        topology = base / f"cpu{cpu}" / "topology"
-        # -1 stands for "unknown" and is one socket: never a socket per CPU.
-        package = max(_number(topology / "physical_package_id") or 0, 0)
-        socket = sockets.setdefault(package, len(sockets))
-        core = cores.setdefault(_core_key(topology, cpu, package), len(cores))
-        l1l2, l3 = _caches(base / f"cpu{cpu}" / "cache", caches)
-        cpus.append(Cpu(cpu, core, socket, node_of.get(cpu, 0), l3, l1l2))
+    found = _Cpus(os.fspath(base))
+    cpus = [Cpu(cpu, core, socket, node_of.get(cpu, 0), l3, l1l2) for cpu, core, socket, l3, l1l2 in map(found, online)]
     present = _cpu_list(base / "present") or online
     return Topology(tuple(sorted(cpus, key=_order)), nodes, present - online)
 
@@ -133,27 +124,83 @@ def _read_nodes(host: Host, online: CpuSet) -> tuple[NumaNode, ...]:
     return tuple(nodes)
 
 
-def _core_key(topology: Path, cpu: int, package: int) -> object:
-    """What threads of one core share: their sibling list, else (package, core_id), else nothing but themselves."""
+class _Cpus:
+    """Core, socket and caches of one CPU after the other, in CPU order.
+
+    What a CPU's files say of all CPUs of its core, or of its L3, is not read again for those: 512 CPUs would be seven
+    thousand files.
+    """
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+        self._sockets: dict[int, int] = {}
+        self._cores: dict[object, int] = {}
+        self._by_sibling: dict[int, tuple[int, int, str]] = {}  # CPU -> core, socket, L1
+        self._by_cache: dict[int, int] = {}  # CPU -> L3
+        self._caches: dict[str, int] = {}
+
+    def __call__(self, cpu: int) -> tuple[int, int, int, int, str]:
+        """(CPU, core, socket, L3 id, L1 id as lscpu's first cache column)."""
+        known = self._by_sibling.get(cpu)
+        if known is None:
+            topology = f"{self._base}/cpu{cpu}/topology"
+            # -1 stands for "unknown" and is one socket: never a socket per CPU.
+            package = max(_number(f"{topology}/physical_package_id") or 0, 0)
+            siblings = _siblings(topology, cpu)
+            socket = self._sockets.setdefault(package, len(self._sockets))
+            core = self._cores.setdefault(siblings or _core_key(topology, cpu, package), len(self._cores))
+            known = (core, socket, self._read_caches(cpu))
+            self._by_sibling.update(dict.fromkeys(siblings or (), known))
+        elif cpu not in self._by_cache:
+            self._read_caches(cpu)
+        core, socket, l1l2 = known
+        return cpu, core, socket, self._by_cache.get(cpu, 0), l1l2
+
+    def _read_caches(self, cpu: int) -> str:
+        """The L1's id. Without ids in sysfs an L3 is numbered by first appearance."""
+        l1l2 = "0"
+        for index in range(_MAX_CACHES):
+            cache = f"{self._base}/cpu{cpu}/cache/index{index}"
+            level = _number(f"{cache}/level")
+            if level is None:
+                break
+            if level == 1 and _text(f"{cache}/type") != "Instruction":
+                number = _number(f"{cache}/id")
+                l1l2 = l1l2 if number is None else str(number)
+                if cpu in self._by_cache:
+                    break  # all that is left is known
+            elif level == 3:
+                shared = _text(f"{cache}/shared_cpu_list") or ""
+                number = _number(f"{cache}/id")
+                l3 = (
+                    number if number is not None and number >= 0 else self._caches.setdefault(shared, len(self._caches))
+                )
+                self._by_cache.update(dict.fromkeys((*_sharing(shared), cpu), l3))
+        self._by_cache.setdefault(cpu, 0)
+        return l1l2
+
+
+def _siblings(topology: str, cpu: int) -> CpuSet | None:
+    """Threads of one core by their own list; None where there is none that names this CPU."""
     for name in ("core_cpus_list", "thread_siblings_list"):
-        siblings = _cpu_list(topology / name)
+        siblings = _cpu_list(f"{topology}/{name}")
         if siblings and cpu in siblings:
             return siblings
-    core = _number(topology / "core_id")
+    return None
+
+
+def _sharing(text: str) -> CpuSet:
+    """CPUs of one cache. Garbage is nobody's: then each CPU is asked itself."""
+    try:
+        return CpuSet.parse(text)
+    except ValueError:
+        return CpuSet()
+
+
+def _core_key(topology: str, cpu: int, package: int) -> object:
+    """What threads of one core share where there is no list: (package, core_id), else nothing but themselves."""
+    core = _number(f"{topology}/core_id")
     return (package, core) if core is not None and core >= 0 else cpu
-
-
-def _caches(base: Path, seen: dict[str, int]) -> tuple[str, int]:
-    """(L1 id as lscpu's first cache column, L3 id). Without ids in sysfs an L3 is numbered by first appearance."""
-    l1l2, l3 = "0", 0
-    for name in sorted(name for name in _names(base) if name.startswith("index")):
-        level, number = _number(base / name / "level"), _number(base / name / "id")
-        if level == 1 and number is not None and _text(base / name / "type") != "Instruction":
-            l1l2 = str(number)
-        elif level == 3:
-            shared = _text(base / name / "shared_cpu_list") or ""
-            l3 = number if number is not None and number >= 0 else seen.setdefault(shared, len(seen))
-    return l1l2, l3
 
 
 def _unique_cores(cpus: list[Cpu]) -> list[Cpu]:
@@ -175,7 +222,7 @@ def _memory_bytes(path: Path) -> int | None:
     return None if text is None else parse_meminfo(text).get("MemTotal")
 
 
-def _cpu_list(path: Path) -> CpuSet | None:
+def _cpu_list(path: Path | str) -> CpuSet | None:
     text = _text(path)
     if text is None:
         return None
@@ -185,18 +232,26 @@ def _cpu_list(path: Path) -> CpuSet | None:
         raise KernelFileError(path, str(error), text) from None
 
 
-def _number(path: Path) -> int | None:
+def _number(path: Path | str) -> int | None:
     text = _text(path)
     return int(text) if text is not None and _NUMBER.fullmatch(text) else None
 
 
-def _text(path: Path) -> str | None:
+def _text(path: Path | str) -> str | None:
+    """By plain system calls: this is asked for thousands of files on a large machine."""
     try:
-        return path.read_text("ascii", "replace").strip()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            data = b""
+            while more := os.read(fd, _READ_BYTES):  # a long CPU list comes by the page
+                data += more
+        finally:
+            os.close(fd)
     except OSError as error:
         if is_gone(error):
             return None
         raise
+    return data.decode("ascii", "replace").strip()
 
 
 def _names(path: Path) -> list[str]:
@@ -212,6 +267,8 @@ def _order(cpu: Cpu) -> tuple[int, int, int, int]:
     return (cpu.node, cpu.socket, cpu.core, cpu.id)
 
 
+_MAX_CACHES: Final = 16
+_READ_BYTES: Final = 16_384
 _CPU_DIR: Final = re.compile(r"cpu[0-9]{1,4}")
 _NODE_DIR: Final = re.compile(r"node[0-9]{1,4}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
