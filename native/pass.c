@@ -77,7 +77,7 @@ static void read_all_throttling(struct pass *pass)
 {
     for (int i = 0; i < pass->table->count; i++) {
         struct row *row = &pass->table->rows[i];
-        if (row->state == KL_ALIVE && row->kind == KL_CONTAINER && row->quota && row->cpu_dir >= 0 &&
+        if (row->state == KL_ALIVE && kl_row_is_contained(row) && row->quota && row->cpu_dir >= 0 &&
             row->throttled_ns < pass->now_ns)
             kl_read_throttling(pass, row);
     }
@@ -114,10 +114,10 @@ static void sum_rows(const struct pass *pass)
         if (row->state != KL_ALIVE)
             continue;
         pass->totals->rows++;
-        if (row->kind == KL_CONTAINER) {
+        if (kl_row_is_contained(row))
             pass->totals->throttled += row->throttled_ns >= pass->now_ns && row->throttled > 0.0;
+        if (row->kind == KL_CONTAINER)
             continue;
-        }
         add_row(pass, row, all[row->kind]);
         if (!row->be && nonbe[row->kind] >= 0)
             add_row(pass, row, nonbe[row->kind]);

@@ -15,7 +15,7 @@ enum kl_state { KL_FREE, KL_ALIVE, KL_GONE };
 struct row {
     enum kl_state state;
     int kind, pod;
-    bool be;
+    bool be, whole;
     int usage_fd, raw_fd;    /* kept open for reading: CPU counter, plain memory usage */
     int cpu_dir, memory_dir; /* O_PATH; the same descriptor on v2 */
     int cpu_series, memory_series;
@@ -52,6 +52,12 @@ struct kl_table {
     struct kl_memory_layout layout;
     char buffer[KL_BUFFER];
 };
+
+/* A container, or a pod that is its own. */
+static inline bool kl_row_is_contained(const struct row *row)
+{
+    return row->kind == KL_CONTAINER || row->whole;
+}
 
 void kl_row_close(struct row *row);
 void kl_row_close_memory(struct row *row);

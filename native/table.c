@@ -118,6 +118,7 @@ int kl_table_add(struct kl_table *table, const struct kl_row_spec *spec)
         .kind = spec->kind,
         .pod = spec->pod,
         .be = spec->be != 0,
+        .whole = spec->whole != 0,
         .usage_fd = -1,
         .raw_fd = -1,
         .cpu_dir = -1,
@@ -183,8 +184,7 @@ int kl_table_throttled(const struct kl_table *table, int64_t since_ns, int *rows
     int written = 0;
     for (int i = 0; i < table->count && written < capacity; i++) {
         const struct row *row = &table->rows[i];
-        if (row->state == KL_ALIVE && row->kind == KL_CONTAINER && row->throttled_ns >= since_ns &&
-            row->throttled > 0.0)
+        if (row->state == KL_ALIVE && kl_row_is_contained(row) && row->throttled_ns >= since_ns && row->throttled > 0.0)
             rows[written++] = i;
     }
     return written;

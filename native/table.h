@@ -30,10 +30,10 @@ struct kl_table;
 enum { KL_ROOT = 0, KL_POD = 1, KL_CONTAINER = 2, KL_HOST = 3 };
 
 /* Directories on v1: cpuacct, cpu and memory hierarchy; on v2 all three are the same path. pod: row of a container's
- * pod, else -1. Series numbers for kl_table_pass, -1 for none. */
+ * pod, else -1. whole: of a pod that is its only container, too. Series numbers for kl_table_pass, -1 for none. */
 struct kl_row_spec {
     const char *usage_dir, *cpu_dir, *memory_dir;
-    int kind, be, pod;
+    int kind, be, pod, whole;
     int cpu_series, memory_series;
 };
 
@@ -41,7 +41,7 @@ struct kl_row_spec {
 enum { KL_NEVER = -1 };
 
 /* Latest figures of a row. mcpu: rate over the last interval; throttled: share of periods, over the last rotation
- * (of a container with KL_PASS_THROTTLING: over the last pass), absent without a quota; memory: anonymous + unevictable bytes; memory_cached: that + file LRUs; raw: as the kernel
+ * (of a container or a whole pod with KL_PASS_THROTTLING: over the last pass), absent without a quota; memory: anonymous + unevictable bytes; memory_cached: that + file LRUs; raw: as the kernel
  * counts it. A value counts only when its _ns is not KL_NEVER. */
 struct kl_row {
     int kind, be, gone, quota;
@@ -68,7 +68,7 @@ int kl_table_remove(struct kl_table *table, int row);
 /* Rows that are gone and not yet removed; fills at most `capacity` numbers and returns how many it wrote. */
 int kl_table_gone(const struct kl_table *table, int *rows, int capacity);
 
-/* Containers that were throttled, as read at `since_ns` or later; fills and returns as kl_table_gone. */
+/* Containers and whole pods that were throttled, as read at `since_ns` or later; fills and returns as kl_table_gone. */
 int kl_table_throttled(const struct kl_table *table, int64_t since_ns, int *rows, int capacity);
 
 int kl_table_read(const struct kl_table *table, int row, struct kl_row *out);
@@ -94,8 +94,8 @@ enum {
 };
 
 /* What one pass did. gone: rows that went away in it. errors: reads that failed or made no sense. counters, raws,
- * memory_stats, quotas: files read; skipped: containers whose pod's counter stood still; throttled: containers of which
- * this pass learned that they were throttled. */
+ * memory_stats, quotas: files read; skipped: containers whose pod's counter stood still; throttled: containers and whole
+ * pods of which this pass learned that they were throttled. */
 struct kl_totals {
     struct kl_sum cpu[KL_SUMS], memory[KL_SUMS];
     int rows, gone, errors;

@@ -1,4 +1,8 @@
-"""Who may burst and how far: built once per change of pods or policy, so a tick only looks at the throttled. Pure."""
+"""Who may burst and how far: built once per change of pods or policy, so a tick only looks at the throttled. Pure.
+
+A declared workload is its own only container; the limit that it declares has to be its cgroup's quota, as the
+administrator set it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Final
 from koordlet.decide.base_quota import base_quota_us
 from koordlet.model.burst import BurstPolicy, CpuBurst
 from koordlet.model.knob import Decision, Knob
-from koordlet.model.pod import Container, Pod, Tree
+from koordlet.model.pod import Container, Pod
 from koordlet.model.qos import Qos
 from koordlet.model.units import DEFAULT_PERIOD_US
 from koordlet.model.view import NodeView
@@ -68,7 +72,6 @@ def make_plan(view: NodeView, node: CpuBurst, ratio: float | None) -> Plan:
     pod_bases: list[tuple[str, int]] = []
     gauges: list[tuple[str, Labels, float]] = []
     notes: list[str] = []
-    declared = 0
     exclusive = [pod for pod in view.pods.pods if pod.active and pod.qos in (Qos.LSE, Qos.LSR)]
     for pod in view.pods.pods:
         # A pinned pod without a class has no quota, by the pod rules; a second writer would fight them (seen 11).
@@ -79,13 +82,12 @@ def make_plan(view: NodeView, node: CpuBurst, ratio: float | None) -> Plan:
         if wish is not None and wish.unknown_policy:
             bad = f"policy {wish.unknown_policy!r}, expected one of {_POLICIES}"
             notes.append(f"pod {pod.key}: {ANNOTATION}: {bad}: no burst")
-        if pod.tree is Tree.OURS and (config.policy.kernel or config.policy.quota) and _whole_us(pod) is not None:
-            declared += 1
         base = {c.name: base_quota_us(c.limits.cpu_mcpu, ratio) for c in pod.containers}
         whole = _whole_us(pod)
         pod_burst = 0
         for container in pod.containers:
-            if not container.cgroup:
+            cgroup = pod.directory(container)
+            if not cgroup:
                 continue
             us = base[container.name]
             burst = _burst_us(container, us, config)
@@ -93,19 +95,17 @@ def make_plan(view: NodeView, node: CpuBurst, ratio: float | None) -> Plan:
             gauges.append(("container_scaled_cfs_burst_us", labels, float(burst)))
             pod_burst += burst
             if burst:
-                kernel.append(_kernel(container.cgroup, burst, us, config))
+                kernel.append(_kernel(cgroup, burst, us, config))
             if us > 0 and container.running and config.policy.quota:
                 key = container.id or f"{pod.uid}/{container.name}"
-                quota.append(Entry(key, pod, container.cgroup, config, us, _ceiling_us(us, config), labels))
+                quota.append(Entry(key, pod, cgroup, config, us, _ceiling_us(us, config), labels))
             if us > 0:
-                bases.append((container.cgroup, us))
-        if whole is not None:
+                bases.append((cgroup, us))
+        if whole is not None and not any(pod.directory(container) == pod.cgroup for container in pod.containers):
             bases.append((pod.cgroup, whole))
             pod_bases.append((pod.uid, whole))
             if pod_burst and pod.cgroup:
                 kernel.append(_kernel(pod.cgroup, min(pod_burst, whole), whole, config))
-    if declared:
-        notes.append(f"{declared} declared workloads with a CPU limit: only containers of pods burst")
     return Plan(
         kernel=tuple(kernel),
         quota={entry.key: entry for entry in quota},

@@ -107,6 +107,11 @@ class Pod:
     def priority_value(self) -> int:
         return priority_value(self.priority, self.priority_class)
 
+    def directory(self, container: Container) -> str:
+        """Where a container's values are: a declared workload's only container is the workload's own cgroup. "" while
+        unknown."""
+        return container.cgroup or (self.cgroup if self.tree is Tree.OURS and len(self.containers) == 1 else "")
+
     @property
     def batch_request_mcpu(self) -> int:
         """Sum of batch-cpu requests over the containers, negatives as 0."""

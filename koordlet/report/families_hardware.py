@@ -35,7 +35,7 @@ def hardware_families(families: Families, snapshot: Snapshot) -> None:
 def _cpi(families: Families, hardware: Hardware, live: list[Pod], now_s: float) -> None:
     for pod in live if hardware.counts else ():
         for container in pod.containers:
-            counts = hardware.counts.get(container.cgroup)
+            counts = hardware.counts.get(pod.directory(container))
             if counts is None or now_s - counts.at_s >= STALE_S:
                 continue
             labels = {

@@ -177,7 +177,7 @@ class Rows:
         paths = [ffi.new("char[]", path) for path in self._dirs(target)]
         spec = ffi.new("struct kl_row_spec *")
         spec.usage_dir, spec.cpu_dir, spec.memory_dir = paths
-        spec.kind, spec.be = target.kind, target.be
+        spec.kind, spec.be, spec.whole = target.kind, target.be, target.whole
         spec.pod = self._rows.get(target.parent, -1) if target.parent is not None else -1
         spec.cpu_series, spec.memory_series = self._series(target, "cpu"), self._series(target, "memory")
         row = lib.kl_table_add(self.table, spec)

@@ -20,6 +20,7 @@ class Target:
     """kind: KL_ROOT, KL_POD, KL_CONTAINER or KL_HOST of native/table.h.
 
     ident: pod UID, container id, application name or root path; the id of its series. parent: the pod of a container.
+    whole: a pod that is its only container, too.
     """
 
     kind: int
@@ -29,6 +30,7 @@ class Target:
     pod: Pod | None = None
     container: str = ""
     parent: Key | None = None
+    whole: bool = False
 
     @property
     def key(self) -> Key:
@@ -46,7 +48,8 @@ def wanted_targets(pods: PodSet, host_apps: tuple[HostApp, ...], be_roots: tuple
 
 
 def _of_pod(pod: Pod) -> list[Target]:
-    whole = Target(lib.KL_POD, pod.uid, pod.cgroup, be=pod.is_be, pod=pod)
+    own = any(pod.directory(container) == pod.cgroup for container in pod.containers)
+    whole = Target(lib.KL_POD, pod.uid, pod.cgroup, be=pod.is_be, pod=pod, whole=own)
     containers = [
         Target(
             lib.KL_CONTAINER,

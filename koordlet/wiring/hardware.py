@@ -71,7 +71,8 @@ class HardwareInput:
         cache = self._cache.collect(now_s) if self._monitor and info is not None and info.monitoring else None
         counts = known.counts
         if self.counts is not None:
-            cgroups = (c.cgroup for pod in pods.pods if pod.active for c in pod.containers if c.running and c.cgroup)
+            running = ((pod, c) for pod in pods.pods if pod.active for c in pod.containers if c.running)
+            cgroups = (cgroup for pod, c in running if (cgroup := pod.directory(c)))
             counts = self.counts.collect(now_s, cgroups, online)
         # With counters at each of their rounds, without them (or when they stopped) at the same pace.
         due = counts is not known.counts or now_s - self._sampled_s >= self._interval_s * 1.5

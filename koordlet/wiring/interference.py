@@ -75,7 +75,7 @@ class Readings:
 
 def _cpi(pod: Pod, counts: Mapping[str, Counts], now_s: float) -> float | None:
     """Over all its containers that counted in the window that has just ended."""
-    rows = [counts[c.cgroup] for c in pod.containers if c.cgroup in counts]
+    rows = [counts[cgroup] for c in pod.containers if (cgroup := pod.directory(c)) in counts]
     known = [row for row in rows if row.at_s == now_s and row.cycles is not None and row.instructions]
     instructions = sum(row.instructions or 0 for row in known)
     return sum(row.cycles or 0 for row in known) / instructions if instructions else None

@@ -14,7 +14,7 @@ from typing import Final
 from koordlet.decide.podrules import NAME, PodContext, answer, context_of, cpuset, group_identity, network, terway
 from koordlet.model.effect import Effect
 from koordlet.model.knob import Decision, Knob
-from koordlet.model.pod import Container, HostApp, Pod, Tree
+from koordlet.model.pod import HostApp, Pod
 from koordlet.model.podevent import Hook, PodAnswer, PodEvent
 from koordlet.model.view import NodeView, Outcome, Policy
 from koordlet.model.why import stages
@@ -143,14 +143,9 @@ def _make(pod: Pod, context: PodContext, roots: frozenset[str], *, hot: bool) ->
 def _answers(pod: Pod, context: PodContext) -> Iterator[PodAnswer]:
     yield answer(PodEvent(Hook.RECONCILE, pod, cgroup=pod.cgroup), context)
     for container in pod.containers:
-        cgroup = _directory(pod, container)
+        cgroup = pod.directory(container)
         if cgroup and container.running:
             yield answer(PodEvent(Hook.RECONCILE, pod, container, cgroup=cgroup), context)
-
-
-def _directory(pod: Pod, container: Container) -> str:
-    """A declared workload's only container is the workload's own cgroup."""
-    return container.cgroup or (pod.cgroup if pod.tree is Tree.OURS and len(pod.containers) == 1 else "")
 
 
 def _of_pod(found: PodAnswer, roots: frozenset[str], *, hot: bool) -> Iterator[Decision]:

@@ -112,14 +112,16 @@ def test_an_annotation_alone_is_enough() -> None:
     assert targets(outcome) == {"a", "a/main"}
 
 
-def test_declared_workloads_do_not_burst_and_that_is_told() -> None:
+def test_a_declared_workload_bursts_as_its_own_only_container() -> None:
     declared = hot("a", tree=Tree.OURS)
     flat = tuple(replace(c, cgroup="", id="") for c in declared.pod.containers)
-    declared.pod = replace(declared.pod, containers=flat)
+    declared = MadePod(replace(declared.pod, containers=flat), {"a": declared.rows["a/main"]})
     outcome = decide(view(0.0, 8, pods=(declared,)), burst(AUTO))
-    assert targets(outcome) == set()
-    assert outcome.notes == ("1 declared workloads with a CPU limit: only containers of pods burst",)
-    assert decide(view(0.0, 8, pods=(declared,)), burst(NONE)).notes == ()
+    assert (wanted(outcome, Knob.CPU_QUOTA, "a"), wanted(outcome, Knob.CPU_BURST, "a")) == (120_000, 100_000)
+    assert len(outcome.decisions) == 2  # the pod's directory is the container's: named once
+    again = decide(view(1.0, 8, pods=(declared,)), burst(AUTO), outcome.state)
+    assert wanted(again, Knob.CPU_QUOTA, "a") == 144_000
+    assert decide(view(0.0, 8, pods=(declared,)), burst(NONE)).decisions == ()
 
 
 def test_switched_off_the_quota_is_not_named_any_more() -> None:

@@ -12,14 +12,16 @@ import pytest
 
 from koordlet.cli import main
 from koordlet.cli import report_interference as command
+from koordlet.kernel.host import Host
 from koordlet.model.hardware import Counts, Hardware, Online, Pair, Suspect
-from koordlet.model.pod import Container, Pod, PodSet
+from koordlet.model.pod import Container, Pod, PodSet, Tree
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.resctrl import CacheReadings, DomainReading, GroupReading
 from koordlet.model.status import ApplyReport, Snapshot, TickStats
-from koordlet.model.view import NodeInfo, NodeView
+from koordlet.model.view import NodeInfo, NodeView, Reading, WorkloadUsage
 from koordlet.report.interference import interference_json
 from koordlet.report.metrics import Metrics, Which
+from koordlet.wiring.interference import Readings
 
 POD = Pod(
     "u1", "shop", "web", "kubepods/podu1", KubeQos.GUARANTEED, qos=Qos.LS,
@@ -90,6 +92,20 @@ def test_what_was_not_counted_has_no_series() -> None:
     assert "koordlet_container_cpi" not in "\n".join(exposition(replace(HARDWARE, counts={})))
     old = replace(HARDWARE, cache=CacheReadings(-500.0, HARDWARE.cache.classes if HARDWARE.cache else {}))
     assert "resctrl_llc" not in "\n".join(exposition(old))
+
+
+def test_a_declared_workload_is_its_own_only_container(tmp_path: Path) -> None:
+    declared = replace(POD, cgroup="web.slice", tree=Tree.OURS, containers=(Container("web", running=True),))
+    counts = {"web.slice": Counts(95.0, 10.0, cycles=9_000, instructions=4_500)}
+    moment = snapshot(replace(HARDWARE, counts=counts))
+    moment = replace(moment, view=replace(moment.view, pods=PodSet((declared,), 1, 100.0)))
+    body, _ = Metrics(lambda: moment, tuple, dict, process=False).exposition("", Which.EXTERNAL)
+    line = next(line for line in body.decode().splitlines() if line.startswith("koordlet_container_cpi{"))
+    assert 'container_name="web"' in line
+    usage = WorkloadUsage("shop/web", "web.slice", declared, cpu_mcpu=Reading(800.0, 95.0))
+    readings = Readings(Host.preset("host", cgroup_root=tmp_path), lambda: [usage])
+    samples, _ = readings.round(95.0, moment.view.pods, counts, None)
+    assert [(row.name, row.signal, row.value) for row in samples] == [("shop/web", "cpi", 2.0)]
 
 
 def test_page() -> None:

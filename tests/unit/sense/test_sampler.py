@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 
 from koordlet.kernel.host import CgroupVersion
 from koordlet.model.pod import Container, HostApp, Pod, PodSet
+from koordlet.model.pod import Tree as PodTree
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.view import Reading
 from koordlet.sense.sampler import Sampler
@@ -103,6 +105,22 @@ def test_throttled_containers_are_named_on_request(tmp_path: Path) -> None:
         tree.throttled("web/app", 10 * second, 4 * second)
         seen.append(sampler.sample(100.0 + second).throttled_containers)
     assert seen == [None] * 10 + [("web/app",)] * 2
+
+
+def test_a_declared_workload_counts_as_its_own_throttled_container(tmp_path: Path) -> None:
+    tree = Tree(tmp_path, CgroupVersion.V1)
+    tree.make("web.slice")
+    tree.quota("web.slice", 50_000)
+    declared = replace(pod("web"), cgroup="web.slice", tree=PodTree.OURS, containers=(Container("web", running=True),))
+    sampler = Sampler(tree.host, nominal_time=True, throttling=lambda: True)
+    sampler.sync(PodSet((declared,), 1, 0.0), (), ())
+    seen = []
+    for second in range(1, 13):
+        tree.throttled("web.slice", 10 * second, 4 * second)
+        usage = sampler.sample(100.0 + second)
+        seen.append(usage.throttled_containers)
+    assert seen[-1] == ("web.slice",)
+    assert len(list(sampler.workloads())) == 1
 
 
 def test_system_is_what_neither_pods_nor_hosts_used(node: Node) -> None:
