@@ -74,6 +74,14 @@ def pool_cpus(pools: Iterable[Pool], nodes: Iterable[int] | None = None) -> CpuS
     return cpus
 
 
+def kubelet_cpus(pods: Iterable[Pod], exclusive: Exclusive) -> CpuSet:
+    """What the kubelet's static policy gave to pods that it places itself; nobody else's work belongs there."""
+    cpus = exclusive.nameless
+    for alloc in _allocs(tuple(pods), exclusive):
+        cpus |= alloc.cpus
+    return cpus
+
+
 def _allocs(pods: tuple[Pod, ...], exclusive: Exclusive) -> tuple[CpuAlloc, ...]:
     """By UID. Pods that koordinator places itself do not count, whatever the kubelet's checkpoint says of them."""
     known = {pod.uid: pod for pod in pods}

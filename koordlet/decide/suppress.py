@@ -241,7 +241,7 @@ def _by_cpuset(
             old_cpus=-1 if old is None else old,
             slewed_cpus=count,
             lsr_cpus=len(chosen & pools.lsr),
-            usable_cpus=len(pools.full),
+            usable_cpus=len(pools.lsr | pools.ls),
             policy=SuppressPolicy.CPUSET.value,
             rule=rule,
         )

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koordlet.decide import slew
+from koordlet.decide.pools import kubelet_cpus
 from koordlet.decide.slew import Ramp
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Decision, Knob
@@ -26,28 +27,26 @@ class Pools:
     """What pods, reservations and topology leave to BE; derived once per change of these (key).
 
     lsr: CPUs of LSR pods, shared proportionally. ls: the rest that BE may use; neither holds LSE, reserved or
-    exclusive System-QoS CPUs. pinned: last valid cpuset per pod uid. allocations: own CPUs of BE pods by cgroup.
+    exclusive System-QoS CPUs, nor what the kubelet's static policy gave to pods. full: the whole BE set (spec 3.5),
+    kubelet's CPUs included, since its groups must not be narrower than what it writes below them.
+    pinned: last valid cpuset per pod uid. allocations: own CPUs of BE pods by cgroup.
     """
 
     key: tuple[object, ...]
     topology: Topology
     lsr: CpuSet
     ls: CpuSet
+    full: CpuSet
     online: int
     threads_per_core: int
     pinned: dict[str, tuple[Qos | None, CpuSet]] = field(default_factory=dict)
     allocations: dict[str, CpuSet] = field(default_factory=dict)
 
-    @property
-    def full(self) -> CpuSet:
-        """The whole BE set (spec 3.5): LSR CPUs are in it."""
-        return self.lsr | self.ls
-
 
 def pools_of(view: NodeView, topology: Topology, before: Pools | None) -> Pools:
     """The pools of this view; `before` itself while nothing that they are made of has changed."""
     node = view.node
-    key = (view.pods.revision, topology, node.reserved_cpus, node.system_qos_cpus)
+    key = (view.pods.revision, topology, node.reserved_cpus, node.system_qos_cpus, node.exclusive)
     if before is not None and before.key == key:
         return before
     pinned: dict[str, tuple[Qos | None, CpuSet]] = {}
@@ -59,13 +58,15 @@ def pools_of(view: NodeView, topology: Topology, before: Pools | None) -> Pools:
             if pod.is_be:
                 allocations[pod.cgroup] = cpus
     lse, lsr = _owned(pinned, Qos.LSE), _owned(pinned, Qos.LSR)
-    usable = topology.online - _excluded(node) - lse
+    full = topology.online - _excluded(node) - lse
+    usable = full - kubelet_cpus(view.pods.pods, node.exclusive)
     siblings = topology.siblings()
     return Pools(
         key=key,
         topology=topology,
         lsr=usable & lsr,
         ls=usable - lsr,
+        full=full,
         online=len(topology.cpus),
         threads_per_core=max((len(threads) for threads in siblings.values()), default=1),
         pinned=pinned,

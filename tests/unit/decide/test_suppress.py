@@ -10,6 +10,7 @@ from koordlet.decide import suppress
 from koordlet.decide.strategies import STRATEGIES
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Knob
+from koordlet.model.pinning import Exclusive
 from koordlet.model.pod import Pod, Tree
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.slo import NodeSlo, SuppressPolicy
@@ -434,6 +435,24 @@ def test_static_policy_concerns_the_kubelets_tree_only() -> None:
         "batch": "0,4,8,12",
         "batch/job": "0,4,8,12",
     }
+
+
+def test_containers_keep_off_what_the_kubelet_gave_to_a_pod_the_moment_it_does() -> None:
+    """Its groups stay wide: it writes its whole shared pool below them before we hear of it."""
+    levels = ((ROOT,), (f"{ROOT}/pod",), (f"{ROOT}/pod/c",))
+    own = Pod(uid="own", namespace="default", name="own", cgroup="kubepods/podown", kube_qos=KubeQos.GUARANTEED)
+    state = None
+    for second, given in enumerate(("0,8", "4-5,12-13", "", "1-7,9-15")):
+        exclusive = Exclusive({"own": CpuSet.parse(given)} if given else {}, CpuSet())
+        node = {"topology": T16, "kubelet_policy": "static", "exclusive": exclusive}
+        seen = view(
+            float(second), 16, usage(float(second), nonbe=2), (root(cpuset="0-15", levels=levels),), [own], **node
+        )
+        outcome = decide(seen, policy(CPUSET), state)
+        state = outcome.state
+        sets = {d.target: d.value for d in outcome.decisions}
+        assert not CpuSet.parse(str(sets[f"{ROOT}/pod/c"])) & CpuSet.parse(given)
+        assert str(sets[ROOT]) == str(sets[f"{ROOT}/pod"]) == "0-15"
 
 
 def test_static_policy_limits_growth_against_its_own_last_set_f05() -> None:
