@@ -279,7 +279,13 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         )
     )
     pages = Pages(
-        metrics, lambda: engine.snapshot, engine.workloads, audit, version=own_version, events=events_page(flags)
+        metrics,
+        lambda: engine.snapshot,
+        engine.workloads,
+        audit,
+        version=own_version,
+        events=events_page(flags),
+        pins=sources.pinned,
     )
     socket_path = str(flags.run_dir / SOCKET_FILE)
     door = http_door(flags, socket_path, pages)

@@ -17,6 +17,7 @@ COMMANDS: Final = {
     "top": "live view: node, QoS classes, pods, best-effort allowance and why",
     "explain": "why a workload's kernel values are what they are",
     "report": "longer answers: interference between online and best-effort work",
+    "pins": "move declared workloads' CPUs nearer together, when you ask for it",
     "undo": "put every kernel value back that an agent left behind",
     "drill": "provoke what it protects from, on scratch cgroups, and see that it holds",
     "demo": "see it work on this machine with a load of its own",

@@ -25,13 +25,13 @@ class AgentError(Exception):
         self.gone = gone
 
 
-def ask(socket_path: str, path: str, **query: str) -> tuple[int, Any]:
+def ask(socket_path: str, path: str, *, method: str = "GET", **query: str) -> tuple[int, Any]:
     """(HTTP status, decoded JSON, or text where it is none). Raises AgentError."""
     if query:
         path = f"{path}?{urlencode(query)}"
     connection = _UnixConnection(socket_path)
     try:
-        connection.request("GET", path)
+        connection.request(method, path)
         answer = connection.getresponse()
         body = answer.read(_ANSWER_MAX_BYTES)
     except (FileNotFoundError, ConnectionRefusedError) as error:
@@ -53,10 +53,10 @@ def ask(socket_path: str, path: str, **query: str) -> tuple[int, Any]:
         raise AgentError(f"{socket_path}: this is no koordlet agent, its answer is not JSON") from error
 
 
-def ask_ok(socket_path: str, path: str, **query: str) -> Any:
-    """The answer of a 200; every other status is an AgentError."""
-    status, answer = ask(socket_path, path, **query)
-    if status == 200:
+def ask_ok(socket_path: str, path: str, *, method: str = "GET", **query: str) -> Any:
+    """The answer of a 200 or 202; every other status is an AgentError."""
+    status, answer = ask(socket_path, path, method=method, **query)
+    if status in (200, 202):
         return answer
     text = answer.get("error", "") if isinstance(answer, dict) else str(answer)
     raise AgentError(text or f"{socket_path}: the agent answered {status}")

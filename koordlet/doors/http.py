@@ -1,7 +1,7 @@
 """The two HTTP doors: TCP on -addr for scrapers and probes, a unix socket for the command on this machine.
 
-Bounded: 16 connections per door, 8 KiB of request head, 5 s for the whole head and 5 s for the whole reply, one GET
-per connection. Thin: a page is a function; this file only carries its answer. When all places are taken the
+Bounded: 16 connections per door, 8 KiB of request head, 5 s for the whole head and 5 s for the whole reply, one
+request per connection. Thin: a page is a function; this file only carries its answer. When all places are taken the
 connection that has been silent longest gives way, so idle or slow strangers cannot lock out a probe.
 """
 
@@ -42,6 +42,7 @@ class HttpDoor:
 
     addr: Go's form (":9316" all addresses, "127.0.0.1:9316", "[::1]:9316"), "" for no TCP door.
     socket_path: "" for no unix door. public: path -> page on both, private: on the unix door instead of public.
+    actions: what may be asked for by POST, on the unix door only.
     tls, token: guards of the TCP door; the unix door is guarded by its file mode.
     Raises DoorError from `start`; then nothing is left open.
     """
@@ -53,10 +54,12 @@ class HttpDoor:
         public: Mapping[str, Page],
         private: Mapping[str, Page] | None = None,
         *,
+        actions: Mapping[str, Page] | None = None,
         tls: Tls | None = None,
         token: Token | None = None,
     ) -> None:
         self._tls, self._token = tls, token
+        self._actions = actions or {}
         self._addr = addr
         self._socket_path = socket_path
         self._public = public
@@ -74,7 +77,7 @@ class HttpDoor:
     def start(self) -> None:
         try:
             if self._socket_path:
-                self._servers.append(_open_unix(self._socket_path, self._private))
+                self._servers.append(_open_unix(self._socket_path, self._private, self._actions))
             if self._addr:
                 server = _open_tcp(self._addr, self._public)
                 server.tls, server.token = self._tls, self._token
@@ -108,6 +111,7 @@ class _Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
         self.address_family = family
         self.pages = pages
         self.label = label
+        self.actions: Mapping[str, Page] = {}
         self.tls: Tls | None = None
         self.token: Token | None = None
         self._inode = 0
@@ -234,11 +238,13 @@ def _parse_addr(addr: str) -> tuple[str, int]:
     return host, int(port)
 
 
-def _open_unix(path: str, pages: Mapping[str, Page]) -> _Server:
+def _open_unix(path: str, pages: Mapping[str, Page], actions: Mapping[str, Page]) -> _Server:
     try:
         os.makedirs(os.path.dirname(path) or ".", mode=0o755, exist_ok=True)
         clear_stale(path)
-        return _Server(socket.AF_UNIX, path, pages, "unix")
+        server = _Server(socket.AF_UNIX, path, pages, "unix")
+        server.actions = actions
+        return server
     except SocketTakenError as error:
         raise DoorError(f"{error}, or choose another directory with -run-dir") from error
     except OSError as error:

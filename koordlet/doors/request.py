@@ -6,7 +6,7 @@ import io
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler
 from typing import Any, Final
@@ -63,6 +63,16 @@ class RequestHandler(BaseHTTPRequestHandler):
         _drain(self.connection)
 
     def do_GET(self) -> None:
+        self._ask(self.server.pages)
+
+    def do_POST(self) -> None:
+        """Without a body: what is asked stands in the query. Only the unix door has something to be asked for."""
+        if self.path.partition("?")[0] in self.server.actions:
+            self._ask(self.server.actions)
+        else:
+            self._refuse_method()
+
+    def _ask(self, pages: Mapping[str, Callable[[Mapping[str, str], str], Reply]]) -> None:
         try:
             url = urlsplit(self.path)
             query = dict(parse_qsl(url.query, keep_blank_values=True, max_num_fields=MAX_FIELDS))
@@ -74,9 +84,9 @@ class RequestHandler(BaseHTTPRequestHandler):
         if token is not None and url.path not in OPEN_PATHS and not token.admits(given):
             self._answer((401, "text/plain; charset=utf-8", b"401 a bearer token is needed\n", _CHALLENGE))
             return
-        page = self.server.pages.get(url.path)
+        page = pages.get(url.path)
         if page is None:
-            paths = " ".join(sorted(self.server.pages))
+            paths = " ".join(sorted(pages))
             self._answer((404, "text/plain; charset=utf-8", f"404 no such page; there are: {paths}\n".encode()))
             return
         try:
@@ -92,7 +102,7 @@ class RequestHandler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", "0")
         self.end_headers()
 
-    do_HEAD = do_POST = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse_method  # noqa: N815
+    do_HEAD = do_PUT = do_DELETE = do_PATCH = do_OPTIONS = _refuse_method  # noqa: N815
 
     def _answer(self, reply: Reply) -> None:
         status, content_type, body, *more = reply

@@ -18,6 +18,7 @@ from koordlet.report.explain import explain_json
 from koordlet.report.health import Health, liveness, readiness
 from koordlet.report.interference import interference_json
 from koordlet.report.metrics import Metrics, Which
+from koordlet.report.pins import Pins, plan_json
 from koordlet.report.status import status_json, top_json
 
 Reply = tuple[int, str, bytes] | tuple[int, str, bytes, Mapping[str, str]]
@@ -28,9 +29,11 @@ _JSON: Final = "application/json; charset=utf-8"
 
 
 class Pages:
-    """public(): paths that anybody who reaches -addr may read. private(): those of the unix socket as well.
+    """public(): paths that anybody who reaches -addr may read. private(): those of the unix socket as well. actions():
+    what the unix socket may be asked to do, by POST.
 
     clock: the monotonic clock of the loop; started_s: on that clock. events: answers /events, None for no such page.
+    pins: None where no workloads are declared.
     """
 
     def __init__(
@@ -43,7 +46,9 @@ class Pages:
         version: str = "",
         clock: Callable[[], float] = time.monotonic,
         events: Page | None = None,
+        pins: Pins | None = None,
     ) -> None:
+        self._pins = pins
         self._events = events
         self._metrics = metrics
         self._snapshot = snapshot
@@ -72,7 +77,11 @@ class Pages:
             "/v1/explain": self._explain,
             "/v1/interference": self._interference,
             "/v1/audit": self._audit_tail,
+            "/v1/pins": self._plan,
         }
+
+    def actions(self) -> dict[str, Page]:
+        return {"/v1/pins/defragment": self._defragment}
 
     def _exposition(self, which: Which) -> Page:
         def page(query: Mapping[str, str], accept: str) -> Reply:
@@ -107,6 +116,19 @@ class Pages:
         answer = explain_json(snapshot, what, self._clock(), self._workloads(), self._audit.tail())
         return _json(200 if answer["found"] else 404, answer)
 
+    def _plan(self, query: Mapping[str, str], accept: str) -> Reply:
+        if self._pins is None:
+            return _NO_PINS
+        plan = self._pins.plan()
+        return _NOT_YET if plan is None else _json(200, plan_json(plan, self._pins.answered))
+
+    def _defragment(self, query: Mapping[str, str], accept: str) -> Reply:
+        """plan: id of the plan that was shown."""
+        if self._pins is None:
+            return _NO_PINS
+        error = self._pins.ask(query.get("plan", ""))
+        return _json(409, {"error": error}) if error else _json(202, {"accepted": query["plan"]})
+
     def _audit_tail(self, query: Mapping[str, str], accept: str) -> Reply:
         """size: how many of the last records, 1..256. Also how many could not be written, and why."""
         text = query.get("size", str(TAIL_RECORDS))
@@ -132,3 +154,6 @@ def _json(status: int, answer: Mapping[str, Any]) -> Reply:
 
 
 _NOT_YET: Final = _json(503, {"error": "the agent is starting: no tick has finished yet"})
+_NO_PINS: Final = _json(
+    404, {"error": "no workloads are declared on this machine (-workloads); pods are placed by koord-scheduler"}
+)

@@ -39,7 +39,9 @@ def http_door(flags: Flags, socket_path: str, pages: Pages) -> HttpDoor:
         token = Token(flags.auth_token_file) if flags.auth_token_file else None
     except GuardError as error:
         raise DoorError(str(error)) from error
-    return HttpDoor(flags.addr, socket_path, pages.public(), pages.private(), tls=tls, token=token)
+    return HttpDoor(
+        flags.addr, socket_path, pages.public(), pages.private(), actions=pages.actions(), tls=tls, token=token
+    )
 
 
 def pod_resources_door(

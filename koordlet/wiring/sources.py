@@ -10,7 +10,9 @@ from koordlet.inputs import KubepodsInput, LatePods
 from koordlet.kernel.host import Host
 from koordlet.kernel.kubepods import Kubepods
 from koordlet.loops import Source
+from koordlet.model.pinning import Partition
 from koordlet.model.places import PINS_FILE
+from koordlet.model.qos import Qos
 from koordlet.model.view import NodeInfo
 from koordlet.sources.kubelet import PodsSource
 from koordlet.sources.local import LocalSource
@@ -20,18 +22,19 @@ from koordlet.wiring.pinning import PinnedSource
 
 
 class Sources:
-    """all: in the order in which they win for the same uid."""
+    """all: in the order in which they win for the same uid. pinned: declared workloads, None without any."""
 
     def __init__(
         self, all: tuple[Source, ...], local: LocalSource | None, pinned: PinnedSource | None, late: LatePods | None
     ) -> None:
         self.all = all
-        self._local, self._pinned, self._late = local, pinned, late
+        self.pinned = pinned
+        self._local, self._late = local, late
 
     def errors(self) -> tuple[str, ...]:
         """What is wrong now, a line each."""
         found = self._local.errors() if self._local else ()
-        found += self._pinned.errors() if self._pinned else ()
+        found += self.pinned.errors() if self.pinned else ()
         if self._late is not None:
             pods = self._late.inner
             found += pods.errors() if pods else ("kubepods: no cgroup directory yet",)
@@ -61,7 +64,15 @@ def make_sources(
     if flags.workloads is not None:
         local = LocalSource(flags.workloads, host, required="workloads" in flags.given)
         file = None if flags.observe else PinFile(flags.state_dir / PINS_FILE)
-        pinned = PinnedSource(local, node, file, lambda: late.known.pods if late is not None else ())
+        # Two partitions cannot change places: the kernel takes none whose CPUs a sibling still has.
+        partitions = flags.pinning.partition is not Partition.MEMBER
+        pinned = PinnedSource(
+            local,
+            node,
+            file,
+            lambda: late.known.pods if late is not None else (),
+            stays=lambda pod: partitions and pod.qos is Qos.LSE,
+        )
         sources.append(pinned)
     if flags.pods or kubelet is not None:
         late = LatePods(kubepods, lambda tree: _kubelet_pods(flags, host, tree, stack, kubelet, arrived))

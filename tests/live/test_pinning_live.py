@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from koordlet.model.cpuset import CpuSet
-from tests.live.node import CPUS, Node, until
+from tests.live.node import CPUS, Node, koordlet, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -164,3 +164,110 @@ def test_memory_lands_on_the_bound_node(node: Node) -> None:
         held = {int(word[1 : word.index("=")]): int(word.partition("=")[2]) for word in anon.split()[1:]}
         assert held[bound] >= 96 << 20
         assert held[1 - bound] < 8 << 20
+
+
+@pytest.mark.skipif(not (GUEST and CPUS >= 8), reason="needs two NUMA nodes: only in the kernel lab")
+def test_the_command_has_the_agent_move_workloads_together(node: Node) -> None:
+    file = node.tmp / "local.d/all.json"
+    file.parent.mkdir()
+    for name in ("a", "b", "c", "d", "big"):
+        node.mkdir(f"{node.root}/{name}")
+    before = node.knobs()
+
+    def declare(**cpus: str) -> None:
+        items = [
+            {
+                "name": name, "match": {"cgroup": f"/{node.root}/{name}"}, "qos": "LSR", "priorityClass": "koord-prod",
+                "requests": {"cpu": count}, "limits": {"cpu": count},
+            }
+            for name, count in cpus.items()
+        ]  # fmt: skip
+        part = file.with_name(".part")
+        part.write_text(json.dumps({"kind": "LocalWorkloadList", "items": items}))
+        part.rename(file)
+
+    def owners() -> dict[str, CpuSet]:
+        rows = agent.ask("/v1/cpus")["owners"]
+        return {row["name"].removeprefix("local/"): CpuSet.parse(row["cpus"]) for row in rows if row["kind"] == "pod"}
+
+    declare(a="2", b="2", c="2", d="2")
+    with node.agent("--mode=standalone", f"--workloads={file.parent}", pods=False) as agent:
+        until("the machine is full", lambda: len(owners()) == 4, 30, agent.text)
+        declare(a="2", b="2", big="4")
+        until("the large one has what is left", lambda: len(owners().get("big", ())) == 4, 30, agent.text)
+        assert {cpu >= 4 for cpu in owners()["big"]} == {False, True}
+        done = koordlet("pins", "defragment", "--yes", "--output", "json", "--socket", str(agent.socket))
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout)["applied"] is True
+        held = owners()
+        assert len({cpu >= 4 for cpu in held["big"]}) == 1
+        assert {name: CpuSet.parse(node.cpuset(f"{node.root}/{name}")) for name in held} == held
+        assert sorted(cpu for cpus in held.values() for cpu in cpus) == list(range(8))
+        again = koordlet("pins", "defragment", "--yes", "--socket", str(agent.socket))
+        assert (again.returncode, "Nothing is gained" in again.stdout) == (0, True)
+        assert agent.stop() == 0
+    assert node.knobs() == before
+
+
+class Static:
+    """A kubelet with the static CPU manager, of whom only the state file is there: own: a pod it gave CPUs to."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.online = CpuSet.parse(Path("/sys/devices/system/cpu/online").read_text().strip())
+        whole = {name: {"cpu": "1", "memory": "64Mi"} for name in ("requests", "limits")}
+        self.own = node.add_pod("own", "LSR", kube="Guaranteed", resources=whole)
+        self.api, self.job = node.add_pod("api", "LS"), node.add_pod("job", "BE")
+        self.uid = node.pods["own"]["metadata"]["uid"]
+        self.kubelet = node.tmp / "kubelet"
+        self.kubelet.mkdir()
+        static = {"kubelet.koordinator.sh/cpu-manager-policy": json.dumps({"policy": "static"})}
+        (node.tmp / "node.json").write_text(json.dumps({"metadata": {"annotations": static}}))
+        node.write_policy({"enable": True, "cpuSuppressPolicy": "cpuset", "cpuSuppressThresholdPercent": 90})
+        self.args = (f"--node={node.tmp}/node.json", f"-var-lib-kubelet-dir={self.kubelet}")
+
+    def give(self, cpus: CpuSet) -> None:
+        """As the kubelet does: the whole file anew, renamed into place."""
+        state = {
+            "policyName": "static",
+            "defaultCpuSet": str(self.online - cpus),
+            "entries": {self.uid: {"main": str(cpus)}} if cpus else {},
+            "checksum": 1,
+        }
+        self.put(json.dumps(state))
+
+    def put(self, text: str) -> None:
+        fresh = self.kubelet / ".state"
+        fresh.write_text(text)
+        fresh.rename(self.kubelet / "cpu_manager_state")
+
+    def cpus(self, target: str) -> CpuSet:
+        return CpuSet.parse(self.node.cpuset(target))
+
+
+@pytest.mark.skipif(CPUS < 2, reason="one CPU for the kubelet's pod, one for the others")
+def test_the_kubelets_cpus_change_under_running_pods(node: Node) -> None:
+    """From the first tick that began after the change on nobody else is allowed there, and nobody else runs there."""
+    static = Static(node)
+    first, second = CpuSet((max(static.online),)), CpuSet((min(static.online),))
+    static.give(first)
+    load = [node.spin(target, 1.0, 60, threads=CPUS).pid for target in (static.api, static.job)]
+    before = node.raw(static.own, "cpuset.cpus")
+    with node.agent(*static.args) as agent:
+
+        def ticks() -> int:
+            return int(agent.ask("/v1/status")["tick"]["ticks"])
+
+        until("the kubelet's CPU is left alone", lambda: not static.cpus(static.job) & first, 30, agent.text)
+        for given, text in ((second, ""), (first, ""), (first, "{"), (CpuSet(), ""), (second, "")):
+            static.put(text) if text else static.give(given)
+            seen = ticks()  # the one under way may have looked already
+            until("a tick after the change", lambda seen=seen: ticks() >= seen + 2, 20, agent.text)
+            shared = static.online - given
+            assert static.cpus(static.api) == shared, agent.text()
+            assert static.cpus(static.job) <= shared, agent.text()
+            assert static.cpus(static.job), "an empty set means all of the parent's"
+            for _ in range(50):
+                assert not {cpu for pid in load for cpu in running_on(pid)} & set(given)
+            assert node.raw(static.own, "cpuset.cpus") == before, "the kubelet's own pod is the kubelet's"
+        assert agent.stop() == 0

@@ -6,6 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koordlet.decide.pinning.allocate import NodeRules, Wish, allocate
+from koordlet.decide.pinning.assign import assign
+from koordlet.decide.pinning.defragment import make_plan
 from koordlet.decide.pinning.machine import machine
 from koordlet.decide.pinning.take import NotEnoughError
 from koordlet.model.cpuset import CpuSet
@@ -18,7 +20,9 @@ from koordlet.model.pinning import (
     PinRequest,
 )
 from koordlet.model.qos import PriorityClass, Qos
+from koordlet.model.view import NodeInfo
 from tests.unit.decide.pinning.machines import topology
+from tests.unit.decide.pinning.test_assign import workload
 
 MACHINES = st.builds(topology, st.integers(1, 2), st.integers(1, 4), st.integers(1, 8), st.integers(1, 2))
 PINS = st.builds(
@@ -66,3 +70,37 @@ def test_a_life_of_allocations(shape, wishes, strategy, compat, reserved):
         if leave == 0:
             released = held.pop(str(number))
             assert allocate(wish, held, rules, known) == released
+
+
+LIVES = st.lists(st.tuples(st.integers(1, 8), PINS, st.booleans(), st.booleans()), min_size=1, max_size=10)
+
+
+@settings(max_examples=100, deadline=None)
+@given(MACHINES, LIVES, st.sampled_from(NumaStrategy), st.sets(st.integers(0, 15), max_size=2))
+def test_a_defragmentation_after_a_life(shape, life, strategy, reserved):
+    """No CPU has two owners or is reserved, nobody who holds CPUs gets fewer than it asks for, fixed workloads stay,
+    it is never worse than before and strictly better when somebody moves; the same plan twice."""
+    known = machine(shape)
+    node = NodeInfo(topology=shape, pinning=NodePinning(strategy=strategy), reserved_cpus=CpuSet(reserved))
+    everybody = [workload(f"w{n}", count, pin=pin) for n, (count, pin, _, _) in enumerate(life)]
+    held = assign(everybody, {}, node).held
+    pods = [pod for pod, (_, _, stays, _) in zip(everybody, life, strict=True) if stays]
+    fixed = frozenset(pod.uid for pod, (_, _, _, is_fixed) in zip(everybody, life, strict=True) if is_fixed)
+    before = assign(pods, held, node)
+    plan = make_plan(pods, before.held, node, fixed=fixed)
+    taken = [cpu for pin in plan.held.values() for cpu in pin.cpus]
+    assert len(taken) == len(set(taken))
+    assert CpuSet(taken) <= known.cpus - CpuSet(reserved)
+    for pod in pods:
+        if pod.uid in before.held:
+            assert len(plan.held[pod.uid].cpus) == len(before.held[pod.uid].cpus)
+            if pod.uid in fixed:
+                assert plan.held[pod.uid] == before.held[pod.uid]
+    assert plan.after.rank < plan.before.rank if plan.moves else plan.after == plan.before
+    assert {m.uid for m in plan.moves} == {
+        uid for uid in plan.held if uid not in before.held or plan.held[uid].cpus != before.held[uid].cpus
+    }
+    again = make_plan(list(reversed(pods)), dict(reversed(before.held.items())), node, fixed=fixed)
+    assert again.moves == plan.moves
+    then = assign(pods, plan.held, node)
+    assert then.held == plan.held or not plan.moves  # nobody is moved a second time by the next round

@@ -1,7 +1,7 @@
 """Who of the declared workloads holds which CPUs, from one moment to the next. Pure.
 
-What is held is never moved: not by a newcomer, not by a better fit. CPUs that went offline stay booked for their owner
-and come back with it; an owner of whom no CPU is left is placed anew.
+What is held is never moved: not by a newcomer, not by a better fit (`defragment` plans that, on request). CPUs that
+went offline stay booked for their owner and come back with it; an owner of whom no CPU is left is placed anew.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def assign(
     known = machine(node.topology)
     live = {pod.uid: pod for pod in pods if pod.active}
     kept = {uid: pin for uid, pin in held.items() if uid in live and pin.cpus & known.cpus}
-    rules = _rules(node, known, others)
+    rules = rules_of(node, known, others)
     refused: list[str] = []
     for pod in sorted(live.values(), key=lambda pod: (pod.namespace, pod.name, pod.uid)):
         if pod.uid in kept or pod.pin is None:
             continue
         try:
-            made = allocate(_wish(pod, pod.pin), kept, rules, known)
+            made = allocate(wish_of(pod, pod.pin), kept, rules, known)
         except NotEnoughError as error:
             refused.append(f"workload {pod.key}: no CPUs of its own: {error}")
             continue
@@ -62,7 +62,7 @@ def _with_cpus(pod: Pod, held: Allocation | None, known: Machine) -> Pod:
     return pod if held is None else replace(pod, cpuset=held.cpus & known.cpus)
 
 
-def _wish(pod: Pod, pin: PinRequest) -> Wish:
+def wish_of(pod: Pod, pin: PinRequest) -> Wish:
     """Requests, each copied from its limit where only that is set, as Kubernetes does."""
     cpu_mcpu = memory_bytes = 0
     for container in pod.containers:
@@ -72,7 +72,7 @@ def _wish(pod: Pod, pin: PinRequest) -> Wish:
     return Wish(pod.qos, pod.priority_class, max(cpu_mcpu, 0), max(memory_bytes, 0), pin)
 
 
-def _rules(node: NodeInfo, known: Machine, others: Iterable[Pod]) -> NodeRules:
+def rules_of(node: NodeInfo, known: Machine, others: Iterable[Pod]) -> NodeRules:
     reserved = node.reserved_cpus | node.system_qos_cpus | node.exclusive.cpus
     for pod in others:
         if pod.active and pod.cpuset:

@@ -183,6 +183,8 @@ def test_an_agent_that_is_starting_says_so(
         (["run", "--top", "-observe=maybe"], 2, "-observe"),
         (["check", "--help"], 0, "--be-dir"),
         (["undo", "--help"], 0, "--state-dir"),
+        (["pins", "--help"], 0, "--dry-run"),
+        (["pins"], 2, "action"),
         (["top", "--help"], 0, "--once"),
         (["explain", "--help"], 0, "koordlet explain be"),
         (["demo", "--help"], 0, "usage: koordlet demo"),

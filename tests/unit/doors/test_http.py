@@ -105,6 +105,19 @@ def test_the_unix_door_has_the_private_pages(door: HttpDoor, tmp_path: Path) -> 
     assert not path.exists()
 
 
+def test_actions_are_for_the_unix_door_alone(tmp_path: Path) -> None:
+    own = HttpDoor("127.0.0.1:0", str(tmp_path / "p.sock"), {"/healthz": hello}, actions={"/do": hello})
+    own.start()
+    try:
+        assert get(own, "/do?a=1", "POST")[0] == 405
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(tmp_path / "p.sock"))
+            client.sendall(b"POST /do?a=1 HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert client.recv(4096).startswith(b"HTTP/1.0 200")
+    finally:
+        own.close()
+
+
 @pytest.mark.parametrize(
     ("data", "starts"),
     [
