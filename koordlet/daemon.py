@@ -211,7 +211,14 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         follow_policy(cluster.slo, kubepods.host_app_dir, lambda: kubepods.get) if cluster else None,
         hooked=lambda: doors.hooked,
     )
-    doors = RuntimeDoors(flags, kubepods, lambda: engine.snapshot, lambda: policy.current, metrics.observe_hook)
+    doors = RuntimeDoors(
+        flags,
+        kubepods,
+        lambda: engine.snapshot,
+        lambda: policy.current,
+        metrics.observe_hook,
+        pods=lambda: engine.pods,
+    )
     stack.callback(doors.inbox.close)
     stack.callback(doors.close)
     be = BeInput(host, kubepods, lambda: policy.current)
@@ -224,6 +231,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         observe=flags.observe,
         force_s=flags.resource_force_update_s,
         writer=_timed(metrics),
+        replies=doors.replies,
     )
     support = SupportInput(host, lambda: be.first, executor.reprobe)
     sentinel = Sentinel(host)
@@ -240,7 +248,8 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         return tuple(reason for reason in reasons if reason)
 
     through = ThroughCluster(cluster.evictions) if cluster else None
-    evictor = make_evictor(flags, host, audit, metrics, through)
+    attributes = podrules.open_attributes(flags, host)
+    evictor = make_evictor(flags, host, audit, metrics, attributes, through)
     hardware = HardwareInput(flags, host, sampler.workloads)
     stack.callback(hardware.close)
     engine = Engine(
@@ -261,7 +270,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             appliers=(
                 evictor,
                 make_resctrl(flags, host, audit, _timed(metrics, "resctrl-schema")),
-                *podrules.make_appliers(flags, host),
+                *podrules.make_appliers(flags, host, attributes, doors.replies.score),
                 Reclaimer(host, audit, observe=flags.observe),
             ),
             blocks=qosloops.blocks(host),

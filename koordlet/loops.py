@@ -259,6 +259,11 @@ class Engine:
         self._admitted.add(decisions, effects, now_s)
         return news
 
+    @property
+    def pods(self) -> tuple[Pod, ...]:
+        """Those of the round under way, on the loop's thread."""
+        return self._pods.pods
+
     def workloads(self) -> list[WorkloadUsage]:
         """Rows of every workload, for whoever asks from another thread."""
         with self.lock:

@@ -1,4 +1,4 @@
-"""Giving back what no journal holds: scores and cookies of processes, trees of network devices."""
+"""Giving back what no journal holds: scores and cookies of processes, trees of network devices, frozen groups."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Final
 
 from koordlet.act.attributes import Attributes
 from koordlet.act.core_sched import CoreCookies
+from koordlet.act.freeze import Freezer
 from koordlet.act.network import Network
 from koordlet.act.oom_score import OomScores
 from koordlet.kernel.host import Host
@@ -14,6 +15,7 @@ _WORDS: Final = {
     OomScores.kind: "process's OOM score",
     CoreCookies.kind: "container's core scheduling group",
     Network.kind: "network device",
+    Freezer.kind: "frozen cgroup",
 }
 
 
@@ -26,4 +28,5 @@ def undo_attributes(host: Host, attributes: Attributes) -> tuple[str, ...]:
     """Give all of it back; what could not be stays in the file and is named."""
     for applier in (OomScores(host, attributes), CoreCookies(host, attributes), Network(attributes)):
         applier.restore_all(0.0, "undo")
+    Freezer(host, attributes).thaw_all()
     return left_behind(attributes)

@@ -15,6 +15,8 @@ from typing import Final, Protocol
 
 import structlog
 
+from koordlet.act.attributes import Attributes
+from koordlet.act.freeze import Freezer
 from koordlet.act.kill import Write, kill, members
 from koordlet.kernel.host import Host
 from koordlet.kernel.write import write_file
@@ -96,7 +98,12 @@ class Evictor:
         api: EvictionApi | None = None,
         by: EvictBy = EvictBy.AUTO,
         observe: bool = False,
+        attributes: Attributes | None = None,
     ) -> None:
+        """attributes: where a group that is frozen for a moment is noted; None keeps it in memory."""
+        self._freezer = Freezer(host, attributes or Attributes(None, ""), writer)
+        if not observe:
+            self._freezer.thaw_all()
         self._host, self._audit, self._count = host, audit, count
         self._identify, self._writer = identify, writer
         self._api, self._by, self._observe = api, by, observe
@@ -132,7 +139,8 @@ class Evictor:
         return EffectReport(self._done, 0, self._failed, state, tuple(self._errors))
 
     def restore_all(self, now_s: float, why: str) -> None:
-        """An eviction is a deed: nothing to undo."""
+        """An eviction is a deed: nothing to undo, but for a group that could not be thawed."""
+        self._freezer.thaw_all()
 
     # one pod
 
@@ -174,7 +182,7 @@ class Evictor:
             self._refuse(entry, "the cgroup is gone or belongs to another workload by now", now_s)
             return
         for cgroup in _cgroups(entry.evict):
-            killed = kill(self._host, cgroup, self._writer)
+            killed = kill(self._host, cgroup, self._writer, self._freezer)
             if killed.error:
                 self._refuse(entry, killed.error, now_s)
                 return
@@ -192,7 +200,7 @@ class Evictor:
             return
         if left and self._identify(entry.evict):
             for cgroup in _cgroups(entry.evict):
-                kill(self._host, cgroup, self._writer)
+                kill(self._host, cgroup, self._writer, self._freezer)
             return
         entry.state = EvictState.DONE
         entry.retry_at_s = now_s + min(SPARED_FIRST_S * 2.0 ** (entry.kills - 1), SPARED_MAX_S)

@@ -17,10 +17,11 @@ from typing import Final
 
 import structlog
 
+from koordlet.act.adopt import NoReplies, Replies, adopted
 from koordlet.act.book import Book
 from koordlet.act.coupled import burst_for
 from koordlet.act.job import Job, Standing, restore_job, standing
-from koordlet.act.journal import Journal
+from koordlet.act.journal import Entry, Journal, JournalError
 from koordlet.act.look import Look, Missing, as_text, look
 from koordlet.act.merge import merge
 from koordlet.act.newborn import inherited
@@ -59,7 +60,7 @@ class Executor:
     """Not thread-safe: one thread calls `apply`. `held` may be called from any.
 
     observe: nothing is written and no journal is needed. writer: how a file is written; tests pass one that enforces
-    the kernel's rules on a copied tree.
+    the kernel's rules on a copied tree. replies: what a runtime writes in our name.
     """
 
     def __init__(
@@ -71,6 +72,7 @@ class Executor:
         observe: bool = False,
         force_s: float = 60.0,
         writer: Writer = write_file,
+        replies: Replies | None = None,
     ) -> None:
         if journal is None and not observe:
             raise ValueError("an executor that writes needs a journal")
@@ -83,6 +85,8 @@ class Executor:
         self._taken: dict[str, Sequence[Decision]] = {}
         self._book = Book(host)
         self._counts = _Counts()
+        self._replies: Replies = replies or NoReplies()
+        self._adopted: list[tuple[Slot, Entry, Entry | None]] = []
 
     def apply(self, by_owner: Mapping[str, Sequence[Decision]], now_s: float) -> ApplyReport:
         """Make it so. What was wanted before and is not named any more is restored. Never raises for a kernel file.
@@ -203,6 +207,8 @@ class Executor:
                 job = self._examine(key, weight, now_s, force=True) if weight and key not in jobs else None
                 if job is not None:
                     jobs[key] = job
+        if self._adopted:
+            self._adopt(jobs)
         if self._journal is not None and jobs:
             done = carry_out(self._host, self._journal, jobs.values(), self._writer)
             for job in done:
@@ -259,6 +265,32 @@ class Executor:
             slot.entry = self._journal.find(target, slot.decision.knob, found.inode)
             if slot.entry is not None:
                 slot.original = slot.entry.original
+        knob, journal = slot.decision.knob, self._journal
+        told = self._replies.find(target, knob)
+        if told is not None and journal is not None and (slot.entry is None or told.anew):
+            entry = adopted(self._host, journal, target, knob, found, told, slot.decision.owner)
+            if entry is not None:
+                self._adopted.append((slot, entry, slot.entry))
+                slot.entry, slot.original, slot.held = entry, entry.original, None
+
+    def _adopt(self, jobs: Mapping[Key, Job]) -> None:
+        """Make the originals of what runtimes wrote for us durable, before anything is written."""
+        rows, self._adopted = self._adopted, []
+        if self._journal is None:
+            return
+        try:
+            self._journal.add([entry for _, entry, _ in rows])
+        except JournalError:  # told by `degraded`; the next look tries again
+            for slot, _, before in rows:
+                slot.entry = before
+            for job in jobs.values():
+                if job.entry is not None and not self._journal.has(job.entry):
+                    job.entry = None
+            return
+        self._journal.settle((), [before for _, _, before in rows if before is not None])
+        for slot, entry, _ in rows:
+            self._replies.drop(entry.target, entry.knob)
+            self._tell("write", slot.decision, as_text(entry.original), as_text(entry.ours[0]), note=entry.reason)
 
     def _give_back(self, slot: Slot, found: Look) -> Job | None:
         entry, journal = slot.entry, self._journal

@@ -261,7 +261,9 @@ class Journal:
 
     def _drop(self, entry: Entry) -> None:
         del self._live[entry.id]
-        self._by_file.pop((entry.target, entry.knob, entry.inode), None)
+        key = (entry.target, entry.knob, entry.inode)
+        if self._by_file.get(key) is entry:  # another may have taken its place
+            del self._by_file[key]
 
     def _original(self, entry: Entry) -> bytes:
         return _line(

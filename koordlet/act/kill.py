@@ -2,7 +2,7 @@
 
 v2 has `cgroup.kill` (kernel >= 5.14). Elsewhere the members are signalled one by one through pidfds, and looked up
 again after they were opened, so that a number that was given to another process is never hit. A group that keeps
-forking is frozen for the time of one pass.
+forking is frozen for the time of one pass (freeze.py).
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from koordlet.act.freeze import Freezer
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobs import ensure_target
@@ -51,8 +52,10 @@ def members(host: Host, target: str) -> set[int]:
     return found
 
 
-def kill(host: Host, target: str, writer: Write) -> Killed:
-    """SIGKILL to all of them. A few passes, no waiting. Refuses to kill this process or one that runs elsewhere."""
+def kill(host: Host, target: str, writer: Write, freezer: Freezer | None = None) -> Killed:
+    """SIGKILL to all of them. A few passes, no waiting. Refuses to kill this process or one that runs elsewhere.
+
+    freezer: None freezes nobody, so a group that forks fast enough may escape."""
     try:
         target = ensure_target(target)
         before = members(host, target)
@@ -64,7 +67,7 @@ def kill(host: Host, target: str, writer: Write) -> Killed:
             return Killed()
         if host.version is CgroupVersion.V2 and _whole(host, target, writer):
             return Killed(len(before), len(members(host, target)))
-        return _one_by_one(host, target, writer)
+        return _one_by_one(host, target, freezer)
     except ValueError as error:
         return Killed(error=str(error))
     except OSError as error:
@@ -80,10 +83,10 @@ def _whole(host: Host, target: str, writer: Write) -> bool:
     return True
 
 
-def _one_by_one(host: Host, target: str, writer: Write) -> Killed:
+def _one_by_one(host: Host, target: str, freezer: Freezer | None) -> Killed:
     done: set[int] = set()
     for number in range(PASSES):
-        with _frozen(host, target, writer, number >= FROZEN_FROM):
+        with freezer.hold(target) if freezer is not None and number >= FROZEN_FROM else nullcontext():
             fresh = members(host, target) - done
             if not fresh:
                 break
@@ -116,20 +119,6 @@ def _is_member(host: Host, target: str, pid: int) -> bool:
         return False
     places = {line.split(":", 2)[2].strip("/") for line in lines if line.count(":") >= 2}
     return any(place == target or place.startswith(f"{target}/") for place in places)
-
-
-@contextmanager
-def _frozen(host: Host, target: str, writer: Write, wanted: bool) -> Iterator[None]:
-    v1 = host.version is CgroupVersion.V1
-    path = host.dir("freezer", target) / ("freezer.state" if v1 else "cgroup.freeze")
-    if not wanted or not path.exists():
-        yield
-        return
-    writer(path, b"FROZEN" if v1 else b"1")
-    try:
-        yield
-    finally:
-        writer(path, b"THAWED" if v1 else b"0")  # v1 lets a frozen process die only then
 
 
 def _tops(host: Host, target: str) -> list[Path]:

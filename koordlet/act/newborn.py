@@ -29,6 +29,19 @@ def inherited(host: Host, journal: Journal | None, target: str, knob: Knob, foun
     return entry.original if standing(host.version, entry, above.text) is Standing.OURS else None
 
 
+def parents(host: Host, journal: Journal, target: str, knob: Knob) -> bytes | None:
+    """The CPU set that a group made here would have without us; None where the group above is gone."""
+    if host.version is CgroupVersion.V2:
+        return b"\n"
+    parent = target.rpartition("/")[0]
+    above = _glance(host, parent, knob) if parent else None
+    if above is None:
+        return None
+    entry = journal.find(parent, knob, above.inode)
+    ours = entry is not None and standing(host.version, entry, above.text) is Standing.OURS
+    return entry.original if ours and entry is not None else above.raw
+
+
 def newborns(host: Host, journal: Journal, jobs: Mapping[Key, Job]) -> list[Job]:
     """Jobs for groups that were made inside a set that is widened again now, and that we never wrote to.
 

@@ -21,7 +21,8 @@ CALM_S: Final = 10.0
 
 
 class OomScores:
-    """The applier. observe: looks, but writes nothing."""
+    """The applier. observe: looks, but writes nothing. told: (what the runtime was asked for, what our reply made it
+    set) for a container's processes, None where no reply said anything."""
 
     kind = OomScore.kind
 
@@ -32,7 +33,9 @@ class OomScores:
         *,
         observe: bool = False,
         writer: Callable[[Path, bytes], None] = write_file,
+        told: Callable[[str], tuple[int, int] | None] = lambda target: None,
     ) -> None:
+        self._told = told
         self._host, self._attributes, self._observe, self._writer = host, attributes, observe, writer
         self._effects: tuple[Effect, ...] = ()
         self._eager_until_s = self._due_s = float("-inf")
@@ -47,6 +50,7 @@ class OomScores:
             return self._report
         self._due_s = now_s + CALM_S
         wanted: dict[str, tuple[int, int]] = {}
+        replied: dict[str, int] = {}
         state: dict[str, str] = {}
         errors: list[str] = []
         for effect in effects:
@@ -58,8 +62,11 @@ class OomScores:
                     continue
                 keys = {key: pid for pid in pids if pid and (key := process_key(self._host, pid))}
                 wanted |= {key: (pid, effect.score) for key, pid in keys.items()}
+                told = self._told(effect.target)
+                if told is not None and told[1] == effect.score:
+                    replied |= dict.fromkeys(keys, told[0])
                 state[effect.target] = f"{effect.score} for {len(keys)} processes"
-        done = self._set(wanted, errors)
+        done = self._set(wanted, replied, errors)
         undone = self._give_back(set(self._attributes.of(self.kind)) - wanted.keys(), errors)
         self._report = EffectReport(done, undone, len(errors), state, tuple(errors))
         return self._report
@@ -68,18 +75,20 @@ class OomScores:
         self._give_back(set(self._attributes.of(self.kind)), [])
         self._effects, self._first = (), True
 
-    def _set(self, wanted: dict[str, tuple[int, int]], errors: list[str]) -> int:
+    def _set(self, wanted: dict[str, tuple[int, int]], replied: dict[str, int], errors: list[str]) -> int:
+        """replied: what a process would have without our reply to the runtime, which set it for us."""
+        known = self._attributes.of(self.kind)
         changes: dict[str, tuple[int, int]] = {}
+        originals: dict[str, list[int | None]] = {}
         for key, (pid, score) in wanted.items():
             found = self._read(pid)
             if found is not None and found != score:
                 changes[key] = (pid, score)
-        if self._observe or not changes:
+                originals[key] = [known[key][0] if key in known else found, score]
+            elif found == score and key in replied and key not in known:
+                originals[key] = [replied[key], score]
+        if self._observe or not originals:
             return 0
-        known = self._attributes.of(self.kind)
-        originals = {
-            key: [known[key][0] if key in known else self._read(pid), score] for key, (pid, score) in changes.items()
-        }
         try:
             self._attributes.add(self.kind, originals)
         except OSError as error:

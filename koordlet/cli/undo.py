@@ -100,7 +100,9 @@ def _undo(given: Any) -> int:
         sys.stderr.write(f"{words.count(len(groups), 'resctrl group')} put right{left}\n")
     if others:
         left = f"; {len(still)} could not be: {still[0]}" if still else ""
-        sys.stderr.write(f"{words.count(len(others), 'process or device', 'processes or devices')} put right{left}\n")
+        sys.stderr.write(
+            f"{words.count(len(others), 'process, group or device', 'processes, groups or devices')} put right{left}\n"
+        )
     return code or (1 if errors or still else 0)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from koordlet.doors.desk import LIMIT_S, UNCHANGED, Desk
+from koordlet.doors.replies import Replies
 from koordlet.model.pod import Container, Pod
 from koordlet.model.podevent import Hook, LinuxResources, PodAnswer, PodEvent
 from koordlet.sources.merge import filled
@@ -15,7 +16,8 @@ from koordlet.sources.sandbox import Sandbox, SandboxContainer
 
 class Teller:
     """One door's way in. known: a pod of the last view by its uid, which may know its spec. runtime: scheme of
-    container ids. hold_s: for how long a pod counts whose end nobody may tell, None where its end is told."""
+    container ids. hold_s: for how long a pod counts whose end nobody may tell, None where its end is told. replies:
+    where it is noted what a reply said."""
 
     def __init__(
         self,
@@ -26,7 +28,9 @@ class Teller:
         *,
         runtime: str = "containerd",
         hold_s: float | None = None,
+        replies: Replies | None = None,
     ) -> None:
+        self._replies = replies
         self.door, self.desk, self.source = door, desk, source
         self.runtime = runtime
         self._known = known
@@ -71,7 +75,10 @@ class Teller:
             env=env or {},
             pid=pid,
         )
-        return self.desk.ask(event, self.door, limit_s)
+        answer = self.desk.ask(event, self.door, limit_s)
+        if self._replies is not None:
+            self._replies.note(event, answer.resources)
+        return answer
 
     def _pod(self, sandbox: Sandbox, now_s: float) -> Pod | None:
         if self.source.sandbox(sandbox, None if self._hold_s is None else now_s + self._hold_s) is None:

@@ -7,6 +7,7 @@ a formula and are rounded once, by a function of this file or at a place that na
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 DEFAULT_PERIOD_US: Final = 100_000
@@ -19,6 +20,8 @@ SHARES_MIN: Final = 2
 SHARES_MAX: Final = 262_144
 WEIGHT_MIN: Final = 1
 WEIGHT_MAX: Final = 10_000
+WEIGHT_DEFAULT: Final = 100
+"""Of a new cgroup on v2."""
 QUOTA_MIN_US: Final = 1_000
 """The kernel refuses a smaller CFS quota with EINVAL (kernel: min_cfs_quota_period)."""
 
@@ -46,6 +49,12 @@ def quota_to_mcpu(quota_us: int, period_us: int = DEFAULT_PERIOD_US) -> int:
 def shares_to_weight(shares: int) -> int:
     """cpu.weight for cpu.shares, the linear rule of runc before 1.3 (1024 -> 39)."""
     return clamp(1 + (clamp(shares, SHARES_MIN, SHARES_MAX) - 2) * 9999 // 262_142, WEIGHT_MIN, WEIGHT_MAX)
+
+
+def shares_to_weight_log(shares: int) -> int:
+    """cpu.weight for cpu.shares, the rule of crun and of runc since 1.3.2 (2 -> 1, 1024 -> 100, 262144 -> 10000)."""
+    power = math.log2(clamp(shares, SHARES_MIN, SHARES_MAX))
+    return clamp(math.ceil(10 ** ((power * power + 125 * power) / 612 - 7 / 34)), WEIGHT_MIN, WEIGHT_MAX)
 
 
 def weight_to_shares(weight: int) -> int:

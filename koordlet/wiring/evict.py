@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from koordlet.act.attributes import Attributes
 from koordlet.act.evict import Answer, EvictBy, EvictionApi, Evictor
 from koordlet.config.flags import Flags
 from koordlet.kernel.host import Host
@@ -14,7 +15,12 @@ from koordlet.sources.local import boot_uuid, uid_now
 
 
 def make_evictor(
-    flags: Flags, host: Host, audit: AuditSink, metrics: Metrics, api: EvictionApi | None = None
+    flags: Flags,
+    host: Host,
+    audit: AuditSink,
+    metrics: Metrics,
+    attributes: Attributes,
+    api: EvictionApi | None = None,
 ) -> Evictor:
     """api: None where no cluster is configured."""
     boot_id = boot_uuid(host)
@@ -34,6 +40,7 @@ def make_evictor(
         api=api,
         by=EvictBy.API if flags.only_evict_by_api else EvictBy(flags.evict_by),
         observe=flags.observe,
+        attributes=attributes,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from koordlet.act.attributes import ATTRIBUTES_FILE, Attributes
@@ -16,11 +17,18 @@ from koordlet.kernel.host import Host
 from koordlet.model.effect import Applier
 
 
-def make_appliers(flags: Flags, host: Host) -> tuple[Applier, ...]:
-    """Their first round, in which nothing may be wanted, undoes what a crashed agent left behind."""
-    attributes = Attributes(None if flags.observe else flags.state_dir / ATTRIBUTES_FILE, read_boot_id(host))
+def open_attributes(flags: Flags, host: Host) -> Attributes:
+    """One for all who note something there: the file is written as a whole."""
+    return Attributes(None if flags.observe else flags.state_dir / ATTRIBUTES_FILE, read_boot_id(host))
+
+
+def make_appliers(
+    flags: Flags, host: Host, attributes: Attributes, replied: Callable[[str], tuple[int, int] | None]
+) -> tuple[Applier, ...]:
+    """Their first round, in which nothing may be wanted, undoes what a crashed agent left behind. replied: see
+    OomScores."""
     return (
-        OomScores(host, attributes, observe=flags.observe),
+        OomScores(host, attributes, observe=flags.observe, told=replied),
         CoreCookies(host, attributes, observe=flags.observe),
         Network(attributes, observe=flags.observe),
         TerwayFiles(

@@ -20,6 +20,7 @@ from koordlet.doors.http import DoorError
 from koordlet.doors.nri import LONGEST_WAIT_S, Backoff, NriDoor
 from koordlet.doors.nri_identity import Identity, launched
 from koordlet.doors.registration import Registration
+from koordlet.doors.replies import Replies
 from koordlet.doors.teller import Teller
 from koordlet.inputs import KubepodsInput
 from koordlet.model.places import SOCKET_FILE
@@ -40,7 +41,8 @@ HOLD_S: Final = 30.0
 
 
 class RuntimeDoors:
-    """snapshot: the loop's last story. policy: the one in force. timed: takes (stage, status, milliseconds)."""
+    """snapshot: the loop's last story. policy: the one in force. timed: takes (stage, status, milliseconds). pods: the
+    loop's, on its thread."""
 
     def __init__(
         self,
@@ -50,10 +52,12 @@ class RuntimeDoors:
         policy: Callable[[], Policy],
         timed: Callable[[str, str, float], None],
         env: Mapping[str, str] = os.environ,
+        pods: Callable[[], tuple[Pod, ...]] = tuple,
     ) -> None:
         self._flags, self._kubepods = flags, kubepods
         self._memory = _Memory(snapshot, policy)
         self.inbox = Inbox()
+        self.replies = Replies(pods)
         self.desk = Desk(
             self._memory.answer,
             self.inbox,
@@ -124,7 +128,7 @@ class RuntimeDoors:
         return NriDoor(
             flags.nri_socket,
             identity,
-            Teller("nri", self.desk, self.pods, self._memory.pod, runtime=flags.runtime),
+            Teller("nri", self.desk, self.pods, self._memory.pod, runtime=flags.runtime, replies=self.replies),
             disabled=flags.disabled,
             backoff=Backoff(
                 first_s=flags.nri_backoff_s,
@@ -150,7 +154,15 @@ class RuntimeDoors:
             return None
         from koordlet.doors.runtime_hook import RuntimeHookDoor  # 16 MB, most of it gRPC
 
-        teller = Teller("proxy", self.desk, self.pods, self._memory.pod, runtime=flags.runtime, hold_s=HOLD_S)
+        teller = Teller(
+            "proxy",
+            self.desk,
+            self.pods,
+            self._memory.pod,
+            runtime=flags.runtime,
+            hold_s=HOLD_S,
+            replies=self.replies,
+        )
         registration = Registration(flags.config_dir, flags.host_endpoint, flags.failure_policy, stages)
         door = RuntimeHookDoor(flags.addr, teller, registration)
         door.start()

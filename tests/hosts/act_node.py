@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from koordlet.act.adopt import Replies
 from koordlet.act.executor import Executor
 from koordlet.act.journal import Journal
 from koordlet.kernel.host import CgroupVersion
@@ -38,13 +39,19 @@ class Node:
         self.journal_path = root / "state/journal"
         self.now_s = 1000.0
         self.boot = "boot-1"
+        self.replies: Replies | None = None
         self.start()
 
     def start(self) -> None:
         """A new agent process on the same machine."""
         self.journal = Journal(self.journal_path, self.boot)
         self.executor = Executor(
-            self.tree.host, self.journal, self.audit.append, observe=self.observe, writer=self.kernel
+            self.tree.host,
+            self.journal,
+            self.audit.append,
+            observe=self.observe,
+            writer=self.kernel,
+            replies=self.replies,
         )
 
     def stop(self) -> None:

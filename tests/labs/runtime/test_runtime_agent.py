@@ -103,6 +103,21 @@ def test_a_pod_from_before_the_agent_is_put_right(runtime: Lab, agent: Callable[
     wait_for(lambda: has(lsr, LSR) and has(batch, BATCH), "values of pods that were there before")
 
 
+def test_what_travelled_in_replies_is_given_back_too(runtime: Lab, agent: Callable[..., Agent]) -> None:
+    """As what containerd had been asked for; what nobody asked for is a new group's."""
+    found = agent()
+    plain = runtime.pod("plain", "burstable").container(resources=ASKED)
+    lsr = lsr_pod(runtime, "lsr").container(resources=ASKED)
+    batch = batch_pod(runtime, "batch").container(resources={"cpu_shares": 2})
+    assert has(lsr, LSR)
+    assert has(batch, BATCH)
+    journal = found.folder / "state/journal"
+    wait_for(lambda: journal.read_text().count("in the runtime's reply") >= 5, "the agent to have seen them")
+    found.close()
+    assert has(lsr, {"quota": "100000", "cpuset": values(plain)["cpuset"]})
+    assert has(batch, {"quota": "-1", "shares": "2", "memory": values(plain)["memory"]})
+
+
 def test_a_restarted_containerd_is_found_again(runtime: Lab, agent: Callable[..., Agent]) -> None:
     found = agent()
     for number, how in enumerate((signal.SIGTERM, signal.SIGKILL)):

@@ -59,6 +59,17 @@ def score(pid: int) -> int:
     return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
+def test_a_score_that_the_runtime_set_for_us_is_given_back(cgroups: Cgroups) -> None:
+    pid = cgroups.child()
+    Path(f"/proc/{pid}/oom_score_adj").write_text("900")
+    cgroups.put("box", pid)
+    replied = OomScores(cgroups.host, cgroups.attributes(), told={"box": (1000, 900)}.get)
+    replied.apply((OomScore("box", (), "podrules", 900),), 0.0)
+    assert score(pid) == 900
+    cgroups.scores().restore_all(1.0, "stop")
+    assert score(pid) == 1000
+
+
 def wish(target: str, value: int) -> OomScore:
     return OomScore(target, (), "podrules", value)
 
@@ -289,7 +300,7 @@ def test_the_undo_command_knows_them(cgroups: Cgroups, tmp_path: Path) -> None:
     words = [f"--state-dir={cgroups.state.parent}", f"--run-dir={tmp_path}", f"--audit-log-dir={tmp_path}", "--yes"]
     done = subprocess.run([sys.executable, "-m", "koordlet", "undo", *words], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "1 process or device put right" in done.stderr
+    assert "1 process, group or device put right" in done.stderr
     assert score(pid) == OWN
     again = subprocess.run([sys.executable, "-m", "koordlet", "undo", *words], capture_output=True, text=True)
     assert "nothing to undo" in again.stdout
