@@ -49,11 +49,8 @@ class Reclaimer:
 
     def apply(self, effects: tuple[Effect, ...], now_s: float) -> EffectReport:
         done, failed, errors = 0, 0, list[str]()
-        while True:
-            try:
-                effect, freed, error = self._finished.get_nowait()
-            except queue.Empty:
-                break
+        while not self._finished.empty():  # nobody else takes from it
+            effect, freed, error = self._finished.get_nowait()
             self._busy.discard(effect.target)
             done, failed = done + (not error), failed + bool(error)
             self._tell(effect, freed, error)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from typing import Final
 
 from koordlet.model.effect import Effect
@@ -28,7 +27,7 @@ class Inbox:
         self._lock = threading.Lock()
         self._decisions: list[Decision] = []
         self._effects: list[Effect] = []
-        self._news = False
+        self._news = self._told = False
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.dropped = 0
 
@@ -50,13 +49,14 @@ class Inbox:
                 self._decisions += decisions
                 self._effects += effects
             self._news |= news
+            self._told = True
             os.eventfd_write(self._fd, 1)
 
     def take(self) -> tuple[list[Decision], list[Effect], bool]:
         with self._lock:
-            if self._fd >= 0:
-                with suppress(BlockingIOError):
-                    os.eventfd_read(self._fd)
+            if self._told and self._fd >= 0:
+                os.eventfd_read(self._fd)
+            self._told = False
             decisions, self._decisions = self._decisions, []
             effects, self._effects = self._effects, []
             news, self._news = self._news, False
