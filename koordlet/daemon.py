@@ -1,6 +1,7 @@
 """Composition root: the only file that knows all rooms. Builds them, starts them in order, stops them in reverse.
 
-Start: lock -> journal -> undo what a crashed predecessor left -> inputs, sources, sense -> executor -> doors -> loop.
+Start: lock -> journal -> inputs, sources, sense -> executor -> doors -> loop. What a crashed predecessor left stays in
+force until the strategies have judged; then what they do not want is given back.
 Stop (SIGTERM, SIGINT): loop ends -> everything written is given back (unless told to keep it) -> doors close.
 SIGHUP looks at the files at once, which happens each tick anyway.
 """
@@ -24,7 +25,6 @@ from koordlet.act.executor import Executor
 from koordlet.act.journal import Journal, JournalError, read_boot_id
 from koordlet.act.lock import DirectoryLock, Lock, LockedError
 from koordlet.act.reclaim import Reclaimer
-from koordlet.act.undo import undo
 from koordlet.config.flags import Flags
 from koordlet.decide.strategies import STRATEGIES
 from koordlet.doors.http import DoorError
@@ -36,6 +36,7 @@ from koordlet.loops import run as run_loop
 from koordlet.model.places import JOURNAL_FILE, LOCK_FILE, SOCKET_FILE
 from koordlet.model.pod import PodSet
 from koordlet.model.psi import Pressures
+from koordlet.model.status import Snapshot
 from koordlet.report import logs
 from koordlet.report.audit import AuditLog
 from koordlet.report.metrics import Metrics
@@ -58,6 +59,11 @@ if TYPE_CHECKING:
     from koordlet.wiring.cluster import Cluster
 
 log = structlog.get_logger(__name__)
+
+JUDGED_TICKS = 3
+"""By then a rate has been taken, and every strategy has named what it wants."""
+JUDGED_LATEST_S = 30.0
+"""Without pods, what a predecessor left is given back after this."""
 
 
 class StartError(Exception):
@@ -117,7 +123,7 @@ class Agent:
 
     def serve(self) -> None:
         interval_s = watchdog_interval_s()
-        pinged_s = 0.0
+        pinged_s, started_s = 0.0, time.monotonic()
         degraded: tuple[str, ...] = ()
         reloading = False
 
@@ -131,6 +137,8 @@ class Agent:
                 reloading = False
                 self.notifier.ready("running")
                 log.info("reload.done")
+            if self.executor.owes and snapshot is not None and self._judged(snapshot, now_s - started_s):
+                self.executor.give_back_left()
             if self.stop.reload:
                 self.stop.reload = False
                 reloading = True
@@ -160,6 +168,13 @@ class Agent:
                 self.executor.restore_all(time.monotonic(), why)
         log.info("stopped")
 
+    def _judged(self, snapshot: Snapshot, running_s: float) -> bool:
+        """Whether what nobody wants now is not wanted: the inputs were there, or a write was refused that a value left
+        behind may stand in the way of, or they have not come for too long."""
+        ticks = self.engine.stats.ticks
+        known = snapshot.view.pods.at_s is not None and ticks >= JUDGED_TICKS
+        return known or snapshot.apply.failed > 0 or running_s >= JUDGED_LATEST_S
+
 
 def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     """Everything in order; `stack` undoes it in reverse. Raises StartError and the rooms' own start errors."""
@@ -176,10 +191,6 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     journal: Journal | None = None
     if not flags.observe:
         journal = open_journal(flags.state_dir, host, stack)
-        if journal.live():
-            left = undo(host, journal, audit, why="left by a previous run")
-            log.info("recovered", restored=left.restored, kept_foreign=left.kept, failed=left.failed)
-
     own_version = version("koordlet")
     rings = RingStore()
     sampler = Sampler(
@@ -221,7 +232,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     )
     stack.callback(doors.inbox.close)
     stack.callback(doors.close)
-    be = BeInput(host, kubepods, lambda: policy.current)
+    be = BeInput(host, kubepods, lambda: policy.current, lambda now_s: node.poll(now_s))
     stack.callback(be.close)
     node = NodeInput(flags, host, metrics.count_collect, follow_node(cluster.node) if cluster else None)
     executor = Executor(
@@ -278,6 +289,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             hardware=hardware.poll,
             intervals_s={
                 "suppress": flags.cpu_suppress_interval_s,
+                "be_cpus": flags.cpu_suppress_interval_s,
                 "cpu_evict": flags.cpu_evict_interval_s,
                 "memory_evict": flags.memory_evict_interval_s,
                 **qosloops.intervals_s(flags),

@@ -16,6 +16,7 @@ from koordlet.config.flags import Flags
 from koordlet.config.nodefile import KUBELET_POLICY, NodeFile, load_node, node_facts
 from koordlet.config.nodeslo import LoadedPolicy, load_policy
 from koordlet.config.reload import Watched
+from koordlet.decide import be_cpus
 from koordlet.kernel.errors import KernelFileError
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.irq import read_irqs
@@ -296,8 +297,11 @@ class BeInput:
     The directories below them are listed only while some policy writes there.
     """
 
-    def __init__(self, host: Host, kubepods: KubepodsInput, policy: Callable[[], Policy]) -> None:
-        self._host, self._kubepods, self._policy = host, kubepods, policy
+    def __init__(
+        self, host: Host, kubepods: KubepodsInput, policy: Callable[[], Policy], node: Callable[[float], NodeInfo]
+    ) -> None:
+        self._host, self._kubepods, self._policy, self._node = host, kubepods, policy, node
+        self._kept: tuple[tuple[object, ...], bool] = ((), False)
         self._tree, self._reader = BeTree(host), RootReader(host)
         self._quotas: dict[str, ChildQuotas] = {}
         self._requests: tuple[int, dict[str, int]] = (-1, {})
@@ -312,6 +316,9 @@ class BeInput:
         return self._roots[0][0] if self._roots else None
 
     def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]:
+        node = self._node(now_s)
+        if (kept := (pods.revision, node)) != self._kept[0]:
+            self._kept = (kept, be_cpus.keeps_back(pods.pods, node))
         key = (pods.revision, self._kubepods.get)
         if key != self._key or now_s - self._looked_s >= ROOTS_EVERY_S or self._changed:
             self._key, self._looked_s = key, now_s
@@ -328,8 +335,9 @@ class BeInput:
     def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot:
         levels: Levels = ((path,),)
         quotas: tuple[tuple[str, int], ...] = ()
-        if self._writes_below():
+        if self._writes_below() or self._bounds_below():
             levels = self._tree.levels(path)
+        if self._writes_below():
             if path not in self._quotas:
                 self._quotas[path] = ChildQuotas(self._host)
             quotas = self._quotas[path].read(levels)
@@ -343,7 +351,7 @@ class BeInput:
             self._tree.invalidate()
             for quotas in self._quotas.values():
                 quotas.forget()
-        elif self._writes_below():
+        elif self._writes_below() or self._bounds_below():
             self._tree.refresh(now_s)
 
     def _writes_below(self) -> bool:
@@ -355,6 +363,9 @@ class BeInput:
             return False
         cpuset = threshold.cpu_suppress_policy is SuppressPolicy.CPUSET
         return cpuset or self._host.version is CgroupVersion.V1  # where quotas below a root get in a cap's way
+
+    def _bounds_below(self) -> bool:
+        return self._kept[1] and be_cpus.in_force(self._policy())
 
     def _request(self, path: str, pods: PodSet) -> int:
         """Sum of batch-cpu requests below a root, kept until the pods change."""

@@ -60,7 +60,8 @@ class Executor:
     """Not thread-safe: one thread calls `apply`. `held` may be called from any.
 
     observe: nothing is written and no journal is needed. writer: how a file is written; tests pass one that enforces
-    the kernel's rules on a copied tree. replies: what a runtime writes in our name.
+    the kernel's rules on a copied tree. replies: what a runtime writes in our name. owes: a predecessor left values in
+    force, for `give_back_left` to judge.
     """
 
     def __init__(
@@ -87,6 +88,7 @@ class Executor:
         self._counts = _Counts()
         self._replies: Replies = replies or NoReplies()
         self._adopted: list[tuple[Slot, Entry, Entry | None]] = []
+        self.owes = self._journal is not None and bool(self._journal.live())
 
     def apply(self, by_owner: Mapping[str, Sequence[Decision]], now_s: float) -> ApplyReport:
         """Make it so. What was wanted before and is not named any more is restored. Never raises for a kernel file.
@@ -114,6 +116,23 @@ class Executor:
         for slot in self._book.slots.values():
             if slot.state is HeldState.UNSUPPORTED:
                 self._book.hurry(slot)
+
+    def give_back_left(self) -> None:
+        """What a predecessor that crashed left in force and nobody wants now, back to its original. To be called once
+        the strategies had time to name what they want, so that nothing is lifted for a moment only to be set again."""
+        self.owes = False
+        if self._journal is None:
+            return
+        slots = self._book.slots.values()
+        wanted = {slot.entry.id for slot in slots if slot.entry is not None}
+        why = "left by a previous run"
+        done = undo(self._host, self._journal, self._audit, writer=self._writer, why=why, wanted=wanted)
+        for slot in slots:
+            if slot.fails:  # it may have been in the way
+                self._book.hurry(slot)
+        log.info(
+            "recovered", taken_over=len(wanted), restored=done.restored, kept_foreign=done.kept, failed=done.failed
+        )
 
     def restore_all(self, now_s: float, why: str) -> ApplyReport:
         """Give everything back, for a clean stop. What fails stays in the journal for the next start or `undo`."""

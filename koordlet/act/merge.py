@@ -18,6 +18,7 @@ PRECEDENCE: Final[tuple[str, ...]] = (
     "pinning",
     "memory_evict",  # an emergency of the node goes before what a pod's quality asks for
     "suppress",
+    "be_cpus",  # the outer bound, where suppress lends no smaller set
     "identity",
     "memory_qos",
     "blkio",

@@ -19,6 +19,7 @@ GENERIC: Final = "UpdateCgroups"
 REASONS: Final = {
     # owner: (written, restored, kind); spec/api 4.5
     "suppress": ("AdjustBEByNodeCPUUsage", "suppressBECPU", "node"),
+    "be_cpus": ("suppressBECPU", "suppressBECPU", "group"),
     "memory_evict": ("MemoryLadder", "MemoryLadder", "group"),
     "identity": ("GroupIdentity", "GroupIdentity", "group"),
     "burst": ("CFSQuotaBurst", "CFSQuotaBurst", "group"),

@@ -1,10 +1,11 @@
 """Undo: every file in the journal back to its first bytes, unless somebody else has changed it since.
 
-Used by the `undo` command, by a clean stop, and at start after a crash.
+Used by the `undo` command, by a clean stop, and after a crash for what the next agent does not want.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -85,15 +86,18 @@ def undo(
     force: bool = False,
     writer: Writer = write_file,
     why: str = "undo",
+    wanted: Container[int] = (),
 ) -> UndoReport:
-    """Restore all that this boot's journal has. force: also where the value is not ours any more.
+    """Restore all that this boot's journal has, but for the entries `wanted` (ids). force: also where the value is not
+    ours any more.
 
     What fails, is kept because it is foreign, or is lifted (unpin.py) stays in the journal, so it can be tried again.
     Never raises for a kernel file. why: goes to the audit.
     """
     rows: dict[tuple[str, Knob, int], UndoRow] = {}
     for _ in range(ROUNDS):
-        jobs = [job for entry in journal.live() if (job := _examine(host, journal, entry, force, rows)) is not None]
+        left = [entry for entry in journal.live() if entry.id not in wanted]
+        jobs = [job for entry in left if (job := _examine(host, journal, entry, force, rows)) is not None]
         if not jobs:
             break
         done = carry_out(host, journal, jobs, writer)

@@ -113,6 +113,7 @@ class Flags:
     prediction_model_expiration_s: float = 1800.0
     prediction_checkpoint_interval_s: float = 600.0
     prediction_checkpoints_per_step: int = 12
+    kubelet_plain_url: str = ""
     disable_query_kubelet_config: bool = False
     xpu_device_infos_dir: Path = Path("/var/run/koordlet/xpu-device-infos")
     xpu_enforce_collect_from_device_infos: bool = False
@@ -136,9 +137,10 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
     gates = parse_gates(read.text("feature-gates"))
     if bool(read.text("tls-cert-file")) != bool(read.text("tls-private-key-file")):
         raise UsageError("flags -tls-cert-file and -tls-private-key-file: one without the other")
-    pods = read.text("pods")
-    if not pods and read.switch("kubelet-insecure-tls"):
-        pods = f"http://127.0.0.1:{read.number('kubelet-read-only-port')}/pods/"
+    pods, plain = read.text("pods"), ""
+    if read.switch("kubelet-insecure-tls"):
+        plain = f"http://127.0.0.1:{read.number('kubelet-read-only-port')}"
+        pods = pods or f"{plain}/pods/"
     return Flags(
         standalone=standalone,
         host_mode=host_mode,
@@ -220,6 +222,7 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         prediction_checkpoint_interval_s=read.seconds("prediction-model-checkpoint-interval"),
         prediction_checkpoints_per_step=read.number("prediction-model-checkpoint-max-per-step"),
         node_topology_sync_interval_s=read.seconds("node-topology-sync-interval"),
+        kubelet_plain_url=plain,
         disable_query_kubelet_config=read.switch("disable-query-kubelet-config"),
         pod_resources_proxy_path=read.path("pod-resources-proxy-path"),
         xpu_device_infos_dir=read.path("xpu-device-infos-dir"),

@@ -126,8 +126,8 @@ FLAGS: Final = (
     Flag("kubelet-insecure-skip-verify", _B, "false", "trust any certificate of the kubelet"),
     Flag("kubelet-sync-interval", _D, "10s", "interval of asking for the pod list", k8s=True, low=0.2),
     Flag("kubelet-sync-timeout", _D, "3s", "time-out of one answer", k8s=True, low=0.1),
-    Flag("kubelet-insecure-tls", _B, "false", "read pods from the plain read-only port of this host, unless --pods "
-         "is given", k8s=True),
+    Flag("kubelet-insecure-tls", _B, "false", "ask for pods (unless --pods is given) and configuration at the plain "
+         "read-only port of this host", k8s=True),
     Flag("kubelet-read-only-port", _I, "10255", "that port", k8s=True, low=1),
     Flag("disable-query-kubelet-config", _B, "false", "do not ask the kubelet for its configuration", k8s=True),
     # Reports.

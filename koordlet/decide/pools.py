@@ -58,10 +58,13 @@ def share_pools(topology: Topology, pods: Iterable[Pod], node: NodeInfo) -> Shar
             ls -= pod.cpuset
             if pod.qos is Qos.LSE:
                 be -= pod.cpuset
-    # An own quantity in the reservation stands for CPUs just as a list does.
-    withheld = node.reserved_cpus or pack(-(-node.reservation_mcpu // 1000), topology)
-    withheld |= node.system_qos_cpus
-    return SharePools(_by_node(topology, ls, withheld), _by_node(topology, be, withheld), allocs)
+    kept = withheld(node, topology)
+    return SharePools(_by_node(topology, ls, kept), _by_node(topology, be, kept), allocs)
+
+
+def withheld(node: NodeInfo, topology: Topology) -> CpuSet:
+    """CPUs of the reservation and of exclusive System-QoS pods. A quantity stands for CPUs just as a list does."""
+    return (node.reserved_cpus or pack(-(-node.reservation_mcpu // 1000), topology)) | node.system_qos_cpus
 
 
 def pool_cpus(pools: Iterable[Pool], nodes: Iterable[int] | None = None) -> CpuSet:

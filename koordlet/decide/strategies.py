@@ -8,7 +8,18 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol, TypeVar
 
-from koordlet.decide import blkio, burst, cpu_evict, identity, memory_evict, memory_qos, resctrl, suppress, system
+from koordlet.decide import (
+    be_cpus,
+    blkio,
+    burst,
+    cpu_evict,
+    identity,
+    memory_evict,
+    memory_qos,
+    resctrl,
+    suppress,
+    system,
+)
 from koordlet.decide.pinning import isolate
 from koordlet.decide.podrules import reconcile
 from koordlet.model.view import NodeView, Outcome, Policy
@@ -34,6 +45,7 @@ class Strategy(Protocol[S]):
 STRATEGIES: Final[tuple[Strategy[Any], ...]] = (
     identity.IDENTITY,
     suppress.SUPPRESS,
+    be_cpus.BE_CPUS,
     isolate.ISOLATION,
     reconcile.RECONCILER,
     cpu_evict.CPU_EVICT,

@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koordlet.decide import slew
-from koordlet.decide.pools import kubelet_cpus
+from koordlet.decide.pools import kubelet_cpus, withheld
 from koordlet.decide.slew import Ramp
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Decision, Knob
 from koordlet.model.pod import Pod, Tree
 from koordlet.model.qos import Qos
 from koordlet.model.topology import Topology
-from koordlet.model.view import BeRoot, NodeInfo, NodeView
+from koordlet.model.view import BeRoot, NodeView
 from koordlet.model.why import Why
 
 MIN_CPUS: Final = 2
@@ -46,7 +46,8 @@ class Pools:
 def pools_of(view: NodeView, topology: Topology, before: Pools | None) -> Pools:
     """The pools of this view; `before` itself while nothing that they are made of has changed."""
     node = view.node
-    key = (view.pods.revision, topology, node.reserved_cpus, node.system_qos_cpus, node.exclusive)
+    kept = (node.reserved_cpus, node.reservation_mcpu, node.system_qos_cpus, node.exclusive)
+    key = (view.pods.revision, topology, *kept)
     if before is not None and before.key == key:
         return before
     pinned: dict[str, tuple[Qos | None, CpuSet]] = {}
@@ -58,7 +59,7 @@ def pools_of(view: NodeView, topology: Topology, before: Pools | None) -> Pools:
             if pod.is_be:
                 allocations[pod.cgroup] = cpus
     lse, lsr = _owned(pinned, Qos.LSE), _owned(pinned, Qos.LSR)
-    full = topology.online - _excluded(node) - lse
+    full = topology.online - withheld(node, topology) - lse
     usable = full - kubelet_cpus(view.pods.pods, node.exclusive)
     siblings = topology.siblings()
     return Pools(
@@ -95,10 +96,6 @@ def _owned(pinned: dict[str, tuple[Qos | None, CpuSet]], qos: Qos) -> CpuSet:
         if owner is qos:
             owned |= cpus
     return owned
-
-
-def _excluded(node: NodeInfo) -> CpuSet:
-    return node.reserved_cpus | node.system_qos_cpus
 
 
 def step(

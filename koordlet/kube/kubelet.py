@@ -25,7 +25,7 @@ ADDRESS_TYPES: Final = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", 
 class Kubelet:
     """node: the Node object, None while it is not known. address_type: which of its addresses; any unknown word means
     InternalIP. authority: PEM file to verify with instead of the cluster's. verify: False trusts any certificate.
-    observed: as Api's."""
+    plain: URL of its read-only port, to be asked instead and without credentials. observed: as Api's."""
 
     def __init__(
         self,
@@ -36,11 +36,15 @@ class Kubelet:
         authority: str | None = None,
         verify: bool = True,
         timeout_s: float = 3.0,
+        plain: str = "",
         observed: Callable[[str, str, int, float], None] = lambda verb, path, status, seconds: None,
     ) -> None:
         self._access = replace(
             access, ca_file=authority or access.ca_file, verify=verify and access.verify, tls_server_name=None
         )
+        if plain:
+            self._access = Access(plain, lambda anew: {})
+        self._plain = plain
         self._node, self._timeout_s, self._observed = node, timeout_s, observed
         self._type = address_type if address_type in ADDRESS_TYPES else "InternalIP"
         self._lock = threading.Lock()
@@ -73,6 +77,8 @@ class Kubelet:
             return self._api
 
     def _url(self) -> str:
+        if self._plain:
+            return self._plain
         node = self._node()
         if node is None:
             raise ApiError(0, "Unreachable", "where the kubelet listens is not known before the Node object is")

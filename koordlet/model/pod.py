@@ -58,6 +58,7 @@ class Pod:
     host_network, ips: where its packets come from; () while it has no address.
     terminating: somebody has asked for its end. created_at_s: wall clock, None where the source does not know.
     request: what the scheduler counts for the pod: init containers, pod-level resources and overhead included.
+    sandbox_cgroup: directory of the pause process, "" while unknown.
     """
 
     uid: str
@@ -80,6 +81,7 @@ class Pod:
     terminating: bool = False
     created_at_s: float | None = None
     request: Resources = field(default_factory=Resources)
+    sandbox_cgroup: str = ""
 
     @property
     def key(self) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +15,7 @@ from koordlet.config.reload import file_signature
 from koordlet.kernel.kubepods import Kubepods
 from koordlet.model.pod import PodSet
 from koordlet.sources.podlist import PodDecoder, PodList, PodListError
+from koordlet.sources.sandboxdirs import SandboxDirs
 
 MAX_BODY_BYTES: Final = 64 << 20
 MIN_GAP_S: Final = 0.2
@@ -34,6 +36,7 @@ class PodsSource:
     An error keeps the known pods; their age shows in `PodSet.at_s`. So does an empty answer of a kubelet that
     had pods before: a restarting kubelet gives one. It is believed once none of their cgroups is there any more
     (`there`: whether a relative path is). A file that somebody emptied of pods is taken at its word.
+    below: names of the directories in one, which tell the sandboxes.
     failures counts refused answers. arrived: called in the thread with each answer.
     """
 
@@ -46,6 +49,7 @@ class PodsSource:
         timeout_s: float = 3.0,
         get: Callable[[], bytes | str] | None = None,
         there: Callable[[str], bool] = lambda cgroup: True,
+        below: Callable[[str], Iterable[str]] = lambda cgroup: (),
         arrived: Callable[[], None] = lambda: None,
     ) -> None:
         self.where = where
@@ -56,7 +60,7 @@ class PodsSource:
         self._error = ""
         self._pod_errors: tuple[str, ...] = ()
         self._signature: tuple[int, ...] | None = None
-        self._there = there
+        self._there, self._sandboxes = there, SandboxDirs(below)
         self._fetcher: _Fetcher | None = None
         if get is None and where.startswith(("http://", "https://")):
             get = _getter(where, timeout_s)
@@ -134,9 +138,10 @@ class PodsSource:
         if len(answer) > MAX_BODY_BYTES:
             return f"more than {MAX_BODY_BYTES} bytes"
         try:
-            return self._decoder.decode(answer)
+            found = self._decoder.decode(answer)
         except PodListError as error:
             return str(error)
+        return replace(found, pods=self._sandboxes.filled(found.pods))
 
     def _take(self, found: PodList, now_s: float) -> None:
         changed = found.pods != self._known.pods or self._known.at_s is None

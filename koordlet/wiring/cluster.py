@@ -125,6 +125,7 @@ def connect(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack:
         authority=flags.kubelet_certificate_authority,
         verify=not flags.kubelet_insecure_skip_verify,
         timeout_s=flags.kubelet_sync_timeout_s,
+        plain=flags.kubelet_plain_url,
         observed=metrics.observe_kubelet,
     )
     stack.callback(kubelet.close)

@@ -17,6 +17,7 @@ from koordlet.model.view import NodeInfo
 from koordlet.sources.kubelet import PodsSource
 from koordlet.sources.local import LocalSource
 from koordlet.sources.podwake import PodWake
+from koordlet.sources.sandboxdirs import subdirectories
 from koordlet.store.pins import PinFile
 from koordlet.wiring.pinning import PinnedSource
 
@@ -93,8 +94,9 @@ def _kubelet_pods(
         kubepods,
         interval_s=flags.kubelet_sync_interval_s,
         timeout_s=flags.kubelet_sync_timeout_s,
-        get=None if flags.pods else kubelet,
+        get=None if "pods" in flags.given else kubelet,
         there=lambda cgroup: host.dir("cpu", cgroup).is_dir(),
+        below=lambda cgroup: subdirectories(host, cgroup),
         arrived=arrived,
     )
     stack.callback(source.close)

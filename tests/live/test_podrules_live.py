@@ -71,6 +71,31 @@ def test_a_pinned_pod_and_those_that_make_room(node: Node) -> None:
         until("its CPU again", lambda: node.cpuset(pinned) == str(last), 10, agent.text)
 
 
+@pytest.mark.skipif(CPUS < 2, reason="one reserved CPU, one for the others")
+def test_reserved_cpus_are_nobodys_without_suppress_too(node: Node) -> None:
+    """Recorded as ls-share-pool: pods, sandboxes and all of best effort leave the reserved CPU, and come back."""
+    node.write_slo({})
+    web, job = node.add_pod("web", "LS"), node.add_pod("job", "BE")
+    pods = [target.rpartition("/")[0] for target in (web, job)]
+    for pod in pods:
+        node.mkdir(f"{pod}/pause")
+    held = [web, f"{pods[0]}/pause", node.besteffort, pods[1], job, f"{pods[1]}/pause"]
+    facts = node.tmp / "node.json"
+
+    def reserve(cpus: str) -> None:
+        annotations = {"node.koordinator.sh/reservation": json.dumps({"reservedCPUs": cpus})} if cpus else {}
+        facts.write_text(json.dumps({"kind": "Node", "metadata": {"name": "n", "annotations": annotations}}))
+
+    everywhere, rest = {node.cpuset(target) for target in held}, f"1-{CPUS - 1}" if CPUS > 2 else "1"
+    reserve("0")
+    with node.agent(f"--node={facts}") as agent:
+        until("the rest for all", lambda: {node.cpuset(target) for target in held} == {rest}, WAIT_S, agent.text)
+        reserve("")
+        until("all again", lambda: {node.cpuset(target) for target in held} == everywhere, WAIT_S, agent.text)
+        assert "knob.write_failed" not in agent.text()
+        assert agent.stop() == 0
+
+
 def test_oom_scores_of_real_processes(node: Node) -> None:
     node.write_slo({})
     batch = node.add_pod("job", "BE", annotations={"koordinator.sh/oom-score-adj": "900"})

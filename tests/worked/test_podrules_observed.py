@@ -1,7 +1,7 @@
 """What the reference did to pods' cgroups on a 2-CPU cgroup v1 node, against our rules, executor and a kernel that
 refuses what v1 refuses. Where spec/seen.md corrects the reference, the corrected value stands here with its number.
 
-Not compared: sandboxes (their pause process uses no CPU; we write nothing there) and what other loops own.
+Not compared: what other loops own.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from koordlet.model.pod import PodSet
 from koordlet.model.slo import NodeSlo
 from koordlet.model.view import NodeInfo, NodeView, Policy
 from koordlet.sources.podlist import decode_pods
+from koordlet.sources.sandboxdirs import SandboxDirs, subdirectories
 from tests.hosts.act_node import FILES, Node
 from tests.hosts.cases import case_json
 from tests.unit.decide.build import flat
@@ -77,7 +78,7 @@ class Rig:
             self.pods[pod["name"]] = {**self.pods.get(pod["name"], {}), **pod}
         self.revision += 1
         for pod in self.decoded().pods:
-            for path in (pod.cgroup, *(c.cgroup for c in pod.containers if c.cgroup)):
+            for path in (pod.cgroup, f"{pod.cgroup}/pause", *(c.cgroup for c in pod.containers if c.cgroup)):
                 self.cgroup(path)
         for path, text in self.recorded["initial"].items():
             target, knob = self.place(path) or ("", Knob.FREEZE)
@@ -87,13 +88,15 @@ class Rig:
 
     def decoded(self) -> PodSet:
         items = [_item(pod) for pod in self.pods.values()]
-        return PodSet(decode_pods(json.dumps({"items": items}).encode(), KUBEPODS).pods, self.revision, 0.0)
+        pods = decode_pods(json.dumps({"items": items}).encode(), KUBEPODS).pods
+        sandboxes = SandboxDirs(lambda cgroup: subdirectories(self.node.tree.host, cgroup))
+        return PodSet(sandboxes.filled(pods), self.revision, 0.0)
 
     def place(self, recorded: str) -> tuple[str, Knob] | None:
         """`cpu/besteffort/b/main/cpu.shares` -> our cgroup and knob; None for what is not compared."""
         _, _, rest = recorded.partition("/")
         path, _, file = rest.rpartition("/")
-        if file not in KNOBS or "_sandbox" in path:
+        if file not in KNOBS:
             return None
         if file == "cpuset.cpus" and "besteffort" in path and self.name != "cpuset-other-qos":
             return None  # the suppress loop's
@@ -107,6 +110,8 @@ class Rig:
             return None
         if len(parts) == 2:
             return pod.cgroup, KNOBS[file]
+        if parts[2] == "_sandbox":
+            return (pod.sandbox_cgroup, Knob.CPUSET) if file == "cpuset.cpus" and pod.sandbox_cgroup else None
         cgroup = next((c.cgroup for c in pod.containers if c.name == parts[2]), "")
         return (cgroup, KNOBS[file]) if cgroup else None
 
@@ -199,11 +204,12 @@ SCENARIOS: dict[str, dict[int, dict[str, str]]] = {
     "ls-numa": {},
     "ls-share-pool": {},
     # 18: a finished pod releases its CPUs at once
-    "lsr-cpuset": {1: {"cpuset/burstable/ls/main/cpuset.cpus": "0-1"}},
+    "lsr-cpuset": {1: {f"cpuset/burstable/ls/{name}/cpuset.cpus": "0-1" for name in ("main", "_sandbox")}},
     # 12: within BE's set, which is the whole node here; 11: one owner of the quota
     "cpuset-other-qos": {
         0: {
             "cpuset/besteffort/be/main/cpuset.cpus": "1",
+            "cpuset/besteffort/be/_sandbox/cpuset.cpus": "1",
         }
     },
     # 2: an allocation that cannot be honoured changes nothing

@@ -28,6 +28,8 @@ def container_cpus(
         return None, ""  # the loop that lends CPUs keeps such a pod's own ones within what is lent (seen, 12)
     if pod.cpuset:
         own = context.own_cpus(pod)
+        if own and pod.is_be and context.be_pools:
+            own = own & pool_cpus(context.be_pools) or None  # the groups above it are held there (be_cpus)
         return own, "own" if own else ""
     if not context.ls_pools and not context.be_pools:
         return None, ""  # no topology yet

@@ -24,6 +24,7 @@ YOUNG_S: Final = 30.0
 _CAPPED: Final = (Knob.CPU_SHARES, Knob.CPU_QUOTA, Knob.CPUSET)
 """What belongs to the loops on the root of a best-effort subtree."""
 
+_SANDBOX: Final = Container("")
 _Known = dict[str, tuple[tuple[str, ...], float]]
 """Pod uid -> (ids of its containers, since when)."""
 
@@ -131,10 +132,11 @@ def _ages(pods: tuple[Pod, ...], before: _Known | None, now_s: float) -> tuple[_
 
 def _make(pod: Pod, context: PodContext, roots: frozenset[str], *, hot: bool) -> _Made:
     answers = list(_answers(pod, context))
+    decisions = [decision for found in answers for decision in _of_pod(found, roots, hot=hot)]
     return _Made(
         pod,
         hot,
-        tuple(decision for found in answers for decision in _of_pod(found, roots, hot=hot)),
+        (*decisions, *_of_sandbox(pod, context)),
         tuple(effect for found in answers for effect in found.effects),
         tuple(f"pod {pod.key}: {fault}" for found in answers for fault in found.faults),
     )
@@ -146,6 +148,14 @@ def _answers(pod: Pod, context: PodContext) -> Iterator[PodAnswer]:
         cgroup = pod.directory(container)
         if cgroup and container.running:
             yield answer(PodEvent(Hook.RECONCILE, pod, container, cgroup=cgroup), context)
+
+
+def _of_sandbox(pod: Pod, context: PodContext) -> Iterator[Decision]:
+    """The pause process stays on its pod's CPUs, too; nothing else of it is ours."""
+    if pod.sandbox_cgroup and context.on("CPUSetAllocator"):
+        cpus, which = cpuset.container_cpus(pod, _SANDBOX, context)
+        if cpus:
+            yield Decision(pod.sandbox_cgroup, Knob.CPUSET, cpus, stages(CPUSetAllocator=which), NAME)
 
 
 def _of_pod(found: PodAnswer, roots: frozenset[str], *, hot: bool) -> Iterator[Decision]:

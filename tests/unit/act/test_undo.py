@@ -179,6 +179,43 @@ def test_a_list_that_cannot_be_emptied_yet_is_lifted(make_node: MakeNode) -> Non
     assert (node.path("be", CPUSET).read_bytes(), node.journal.live()) == (b"\n", ())
 
 
+def test_the_next_agent_takes_over_what_it_wants_and_gives_back_the_rest(node: Node) -> None:
+    node.path("be", SHARES).write_text("512\n")
+    node.apply(want("be", QUOTA, 50_000), want("be/pod", QUOTA, 20_000), want("be", SHARES, 2))
+    crashed(node)
+    written = len(node.kernel.writes)
+    assert node.executor.owes
+    report = node.apply(want("be", QUOTA, 50_000))
+    assert (report.written, report.restored) == (0, 0)
+    assert node.read("be/pod", QUOTA) == "20000", "nothing is given back before everybody was asked"
+    node.executor.give_back_left()
+    assert {name for name, _ in node.kernel.writes[written:]} == {"cpu/be/pod/cpu.cfs_quota_us", "cpu/be/cpu.shares"}
+    assert (node.read("be/pod", QUOTA), node.read("be", SHARES), node.read("be", QUOTA)) == ("-1", "512", "50000")
+    assert not node.executor.owes
+    assert [(entry.target, entry.knob) for entry in node.journal.live()] == [("be", QUOTA)]
+    node.apply()
+    assert (node.read("be", QUOTA), node.journal.live()) == ("-1", ())
+
+
+def test_what_was_refused_because_of_a_value_left_behind_is_tried_again_at_once(node: Node) -> None:
+    node.apply(want("be", QUOTA, 20_000))
+    crashed(node)
+    assert node.apply(want("be/pod", QUOTA, 50_000)).failed == 1
+    node.executor.give_back_left()
+    assert node.apply(want("be/pod", QUOTA, 50_000), after_s=0.01).written == 1
+    assert node.read("be/pod", QUOTA) == "50000"
+
+
+def test_nothing_is_owed_after_a_clean_stop_or_by_an_observer(node: Node) -> None:
+    assert not node.executor.owes
+    node.apply(want("be", QUOTA, 50_000))
+    node.executor.restore_all(node.now_s, "clean stop")
+    crashed(node)
+    assert not node.executor.owes
+    node.executor.give_back_left()
+    assert node.journal.live() == ()
+
+
 def test_the_audit_of_an_undo_names_who_had_changed_the_file_and_why(node: Node) -> None:
     node.apply(want("be", QUOTA, 50_000, owner="suppress"))
     crashed(node)

@@ -110,6 +110,19 @@ def test_a_pinned_pod_makes_the_others_move() -> None:
     assert wanted(outcome, "kubepods/podr") == {Knob.CPU_QUOTA: -1}
 
 
+def test_sandboxes_are_placed_as_their_pods_are_and_get_nothing_else() -> None:
+    ls = Pod("l", "default", "l", "kubepods/burstable/podl", KubeQos.BURSTABLE, qos=Qos.LS, sandbox_cgroup="ls/pause")
+    lsr = replace(lsr_pod("r", "0-1"), sandbox_cgroup="lsr/pause")
+    be = replace(be_pod("b", "x"), sandbox_cgroup="be/pause")
+    broken = replace(lsr_pod("m", "0"), cpuset=None, cpuset_error="malformed", sandbox_cgroup="broken/pause")
+    outcome = decide(view(ls, lsr, be, broken))
+    assert wanted(outcome, "ls/pause") == {Knob.CPUSET: CpuSet(range(2, 8))}
+    assert wanted(outcome, "lsr/pause") == {Knob.CPUSET: CpuSet((0, 1))}
+    assert wanted(outcome, "be/pause") == {}
+    assert wanted(outcome, "broken/pause") == {}
+    assert wanted(decide(view(lsr), policy=Policy()), "lsr/pause") == {}
+
+
 def test_a_declared_workload_is_its_own_container_and_keeps_its_quota() -> None:
     outcome = decide(view(lsr_pod("db", "0-1", Tree.OURS)))
     assert wanted(outcome, "db.slice") == {Knob.CPUSET: CpuSet((0, 1))}

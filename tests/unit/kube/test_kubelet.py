@@ -45,6 +45,14 @@ def test_without_a_node_or_address_it_is_not_known() -> None:
         Kubelet(ACCESS, lambda: node(*BOTH), address_type="ExternalDNS").read(PODS)
 
 
+def test_the_read_only_port_is_asked_without_credentials_and_without_a_node(server: ApiServer) -> None:
+    server.refuse = lambda verb, path: (200, b'{"items":[]}', {})
+    kubelet = Kubelet(ACCESS, lambda: None, plain=server.url)
+    assert kubelet.read(PODS) == b'{"items":[]}'
+    assert "Authorization" not in server.headers[0]
+    kubelet.close()
+
+
 def test_a_refusal_names_the_rule_that_old_kubelets_want(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     kubelet = Kubelet(ACCESS, lambda: None)
     monkeypatch.setattr(kubelet, "_url", lambda: server.url)
