@@ -80,7 +80,10 @@ class Predictor:
 
     def step(self, pods: PodSet, now_s: float, wall_s: float) -> bool:
         """One round when it is due: restore (once), train, drop what expired, save. True when it trained."""
-        if pods.at_s is None or now_s - self._trained_s < (1 - EARLY) * self._config.training_interval_s:
+        if pods.at_s is None:
+            return False
+        if now_s - self._trained_s < (1 - EARLY) * self._config.training_interval_s:
+            self._begin(pods.pods, now_s, wall_s)
             return False
         self._started_s = now_s if self._started_s is None else self._started_s
         if not self._restored:
@@ -132,6 +135,13 @@ class Predictor:
         cpu, memory = (sum(used[index] for used in sums.values()) for index in (0, 1))
         self._feed(NODE, node, now_s, wall_s)
         self._feed(SYSTEM, (max(node[0] - cpu, 0.0), max(node[1] - memory, 0.0)), now_s, wall_s)
+
+    def _begin(self, pods: tuple[Pod, ...], now_s: float, wall_s: float) -> None:
+        """A model for pods that had no figures yet in the last round: without it nothing could be said of the node."""
+        with self._lock:
+            for pod in pods:
+                if pod.active and pod.uid not in self._models and (used := self._p90("pod", pod.uid, now_s)) is not None:
+                    self._feed(pod.uid, used, now_s, wall_s)
 
     def _p90(self, kind: str, ident: str, now_s: float) -> tuple[float, float] | None:
         """Cores and bytes."""

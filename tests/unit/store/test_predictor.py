@@ -80,6 +80,22 @@ def test_a_pod_without_figures_is_passed_over() -> None:
     assert lab.predictor.peak("new") is None
 
 
+def test_a_pod_that_had_no_figures_in_a_round_gets_its_model_before_the_next() -> None:
+    """Recorded: the first report, 30 s after the start, carries what is reclaimable of every pod."""
+    lab = Lab()
+    lab.measured(1.0, "a")
+    assert lab.step(1.0, pods("a", "new"))
+    before = lab.predictor.peaks(["a", *NODE_ITEMS])
+    assert not lab.step(11.0, pods("a", "new"))
+    assert lab.predictor.peak("new") is None
+    lab.measured(21.0, "a", "new")
+    assert not lab.step(21.0, pods("a", "new"))
+    assert lab.predictor.peak("new") is not None
+    lab.measured(31.0, "a", "new", mcpu=4000.0)
+    assert not lab.step(31.0, pods("a", "new"))
+    assert lab.predictor.peaks(["a", *NODE_ITEMS]) == before, "nobody else learns between two rounds"
+
+
 def test_models_that_nobody_feeds_expire_with_their_file(tmp_path: Path) -> None:
     lab = Lab(directory=tmp_path)
     lab.round(0.0, "a", "b")
