@@ -39,6 +39,7 @@ from koordlet.model.psi import Pressures
 from koordlet.model.status import Snapshot
 from koordlet.report import logs
 from koordlet.report.audit import AuditLog
+from koordlet.report.auditnames import NamedAudit
 from koordlet.report.metrics import Metrics
 from koordlet.report.notify import Notifier, watchdog_interval_s
 from koordlet.report.pages import Pages
@@ -238,7 +239,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     executor = Executor(
         host,
         journal,
-        audit,
+        NamedAudit(audit, lambda: engine.pods),
         observe=flags.observe,
         force_s=flags.resource_force_update_s,
         writer=_timed(metrics),

@@ -140,7 +140,11 @@ class Predictor:
         """A model for pods that had no figures yet in the last round: without it nothing could be said of the node."""
         with self._lock:
             for pod in pods:
-                if pod.active and pod.uid not in self._models and (used := self._p90("pod", pod.uid, now_s)) is not None:
+                if (
+                    pod.active
+                    and pod.uid not in self._models
+                    and (used := self._p90("pod", pod.uid, now_s)) is not None
+                ):
                     self._feed(pod.uid, used, now_s, wall_s)
 
     def _p90(self, kind: str, ident: str, now_s: float) -> tuple[float, float] | None:
