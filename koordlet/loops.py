@@ -184,11 +184,6 @@ class Engine:
         # A refused write may be due to a group below a BE root that we do not know yet (EBUSY, EINVAL on v1).
         self._doubt = False
 
-    @property
-    def pods(self) -> PodSet:
-        """All workloads as last polled; newer than the snapshot's while a round is under way."""
-        return self._pods
-
     def tick(self, now_s: float) -> Snapshot:
         """One full round. A failing strategy keeps its previous decisions; the others' tick goes on."""
         started = time.perf_counter()

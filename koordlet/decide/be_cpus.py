@@ -86,6 +86,8 @@ def _of_root(root: BeRoot, kubelet: str | None, pools: Pools, why: Why) -> Itera
         if depth < first:
             continue
         for directory in directories:
-            own = pools.allocations.get(directory.rpartition("/")[0]) if depth == _CONTAINER else None
-            cpus = pools.full if own is None else (own & pools.full) or pools.full
+            cpus = pools.full
+            if depth == _CONTAINER:
+                usable = pools.lsr | pools.ls or pools.full  # the kubelet's own pods' CPUs are nobody else's
+                cpus = pools.allocations.get(directory.rpartition("/")[0], usable) & usable or usable
             yield Decision(directory, Knob.CPUSET, cpus, why, NAME, hot=depth == 0)

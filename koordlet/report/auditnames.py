@@ -6,16 +6,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from koordlet.model.audit import AuditRecord, AuditSink
-from koordlet.model.pod import Pod, PodSet, Tree
+from koordlet.model.pod import Pod, Tree
 
 
 class NamedAudit:
     """An `AuditSink` before another. pods: those known now. A record about a pod's cgroup gets type `pod` with its
     namespace and name; one about a container's gets its id too, and no type."""
 
-    def __init__(self, sink: AuditSink, pods: Callable[[], PodSet]) -> None:
+    def __init__(self, sink: AuditSink, pods: Callable[[], tuple[Pod, ...]]) -> None:
         self._sink, self._pods = sink, pods
-        self._names: tuple[int, dict[str, tuple[Pod, str]]] = (-1, {})
+        self._known: tuple[Pod, ...] = ()
+        self._names: dict[str, tuple[Pod, str]] = {}
 
     def __call__(self, record: AuditRecord) -> None:
         found = self._find(record.target) if record.kind == "group" else None
@@ -28,11 +29,10 @@ class NamedAudit:
 
     def _find(self, target: str) -> tuple[Pod, str] | None:
         pods = self._pods()
-        if pods.revision != self._names[0]:
-            names: dict[str, tuple[Pod, str]] = {}
-            for pod in pods.pods:
+        if pods is not self._known:
+            self._known, self._names = pods, {}
+            for pod in pods:
                 if pod.tree is Tree.KUBELET:
-                    names[pod.cgroup] = (pod, "")
-                    names |= {one.cgroup: (pod, one.id) for one in pod.containers if one.cgroup}
-            self._names = (pods.revision, names)
-        return self._names[1].get(target)
+                    self._names[pod.cgroup] = (pod, "")
+                    self._names |= {one.cgroup: (pod, one.id) for one in pod.containers if one.cgroup}
+        return self._names.get(target)

@@ -14,7 +14,7 @@ from typing import Final
 from koordlet.decide.podrules import NAME, PodContext, answer, context_of, cpuset, group_identity, network, terway
 from koordlet.model.effect import Effect
 from koordlet.model.knob import Decision, Knob
-from koordlet.model.pod import HostApp, Pod
+from koordlet.model.pod import Container, HostApp, Pod
 from koordlet.model.podevent import Hook, PodAnswer, PodEvent
 from koordlet.model.view import NodeView, Outcome, Policy
 from koordlet.model.why import stages

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from koordlet.model.audit import AuditRecord
-from koordlet.model.pod import Container, Pod, PodSet, Tree
+from koordlet.model.pod import Container, Pod, Tree
 from koordlet.model.qos import KubeQos
 from koordlet.report.auditnames import NamedAudit
 
@@ -29,7 +29,7 @@ def pod(name: str, tree: Tree = Tree.KUBELET) -> Pod:
 )
 def test_names(target: str, kind: str, told: tuple[str, ...]) -> None:
     kept: list[AuditRecord] = []
-    known = PodSet((pod("b"), pod("db", Tree.OURS)), 1, 0.0)
+    known = (pod("b"), pod("db", Tree.OURS))
     NamedAudit(kept.append, lambda: known)(AuditRecord(3, kind, "r", "m", name=target, target=target))
     (found,) = kept
     assert (found.kind, found.namespace, found.name, found.container) == told
@@ -38,9 +38,9 @@ def test_names(target: str, kind: str, told: tuple[str, ...]) -> None:
 
 def test_a_pod_that_came_since_is_known() -> None:
     kept: list[AuditRecord] = []
-    sets = [PodSet((), 1, 0.0)]
+    sets: list[tuple[Pod, ...]] = [()]
     sink = NamedAudit(kept.append, lambda: sets[-1])
     for _ in range(2):
         sink(AuditRecord(3, "group", "r", "m", name="kubepods/b", target="kubepods/b"))
-        sets.append(PodSet((pod("b"),), 2, 0.0))
+        sets.append((pod("b"),))
     assert [record.kind for record in kept] == ["group", "pod"]
