@@ -251,7 +251,7 @@ def test_the_kubelets_cpus_change_under_running_pods(node: Node) -> None:
     static = Static(node)
     first, second = CpuSet((max(static.online),)), CpuSet((min(static.online),))
     static.give(first)
-    load = [node.spin(target, 1.0, 60, threads=CPUS).pid for target in (static.api, static.job)]
+    load = [node.spin(target, 1.0, 120, threads=CPUS).pid for target in (static.api, static.job)]
     before = node.raw(static.own, "cpuset.cpus")
     with node.agent(*static.args) as agent:
 
