@@ -36,13 +36,16 @@ class Table:
         self.totals = ffi.new("struct kl_totals *")
         self.now_ns = 0
 
-    def add(self, cgroup: str, kind: int, pod: int = -1, be: bool = False, cpu_series: int = -1) -> int:
+    def add(
+        self, cgroup: str, kind: int, pod: int = -1, be: bool = False, cpu_series: int = -1, whole: bool = False
+    ) -> int:
         paths = [
             ffi.new("char[]", os.fsencode(self.tree.host.dir(name, cgroup))) for name in ("cpuacct", "cpu", "memory")
         ]
         spec = ffi.new("struct kl_row_spec *")
         spec.usage_dir, spec.cpu_dir, spec.memory_dir = paths
         spec.kind, spec.be, spec.pod, spec.cpu_series, spec.memory_series = kind, be, pod, cpu_series, -1
+        spec.whole = whole
         return lib.kl_table_add(self.it, spec)
 
     def make(self, cgroup: str, kind: int = lib.KL_POD, pod: int = -1, be: bool = False) -> int:
@@ -313,6 +316,30 @@ def test_throttling_of_every_limited_container_in_every_pass_on_request(
         assert numbers[0] == containers[3]
         assert lib.kl_table_throttled(table.it, table.now_ns + 1, numbers, 4) == 0
         assert lib.kl_table_throttled(table.it, 0, numbers, 0) == 0
+
+
+@BOTH
+def test_a_pod_that_is_its_own_container_is_read_with_them_and_summed_as_a_pod(
+    new_table: NewTable, version: CgroupVersion
+) -> None:
+    table = new_table(version)
+    table.tree.make("web")
+    row = table.add("web", lib.KL_POD, whole=True)
+    table.tree.quota("web", 50_000)
+    for _ in range(10):
+        table.step()
+    for turn in range(1, 4):
+        table.tree.usage("web", turn * SECOND, 10 * turn, 5 * turn)
+        if version is CgroupVersion.V1:
+            table.tree.throttled("web", 10 * turn, 5 * turn)
+        table.now_ns += SECOND
+        flags = lib.KL_PASS_NOMINAL_TIME | lib.KL_PASS_THROTTLING
+        assert lib.kl_table_pass(table.it, ffi.NULL, table.now_ns, flags, table.totals) == 0
+    assert table.totals.throttled == 1
+    assert table.totals.cpu[lib.KL_SUM_PODS].value == 1000
+    numbers = ffi.new("int[]", 4)
+    assert lib.kl_table_throttled(table.it, table.now_ns, numbers, 4) == 1
+    assert numbers[0] == row
 
 
 def test_v2_without_the_cpu_controller(new_table: NewTable) -> None:
