@@ -52,7 +52,7 @@ from koordlet.wiring import podrules, qosloops
 from koordlet.wiring.doors import events_page, http_door, pod_resources_door
 from koordlet.wiring.evict import ThroughCluster, make_evictor
 from koordlet.wiring.hardware import HardwareInput, make_resctrl
-from koordlet.wiring.metrics import include_node
+from koordlet.wiring.metrics import include_node, write_times
 from koordlet.wiring.runtime import RuntimeDoors
 from koordlet.wiring.sources import Sources, make_sources
 
@@ -132,8 +132,8 @@ class Agent:
             nonlocal pinged_s, degraded, reloading
             snapshot = self.engine.snapshot
             if snapshot is not None and snapshot.degraded != degraded:
+                tell_degraded(degraded, snapshot.degraded)
                 degraded = snapshot.degraded
-                log.warning("degraded" if degraded else "degraded.over", reasons=list(degraded))
             if reloading:  # this tick has looked at every file after the signal
                 reloading = False
                 self.notifier.ready("running")
@@ -199,6 +199,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         rings,
         throttling=qosloops.ThrottlingWanted(lambda: policy.current, lambda: engine),
         page_cache=lambda: cluster is not None and cluster.page_cache(),
+        hot_cache=lambda: cluster is not None and cluster.hot_cache(),
         outdated_s=flags.collect_sys_metric_outdated_interval_s,
     )
     stack.callback(sampler.close)
@@ -242,7 +243,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
         NamedAudit(audit, lambda: engine.pods),
         observe=flags.observe,
         force_s=flags.resource_force_update_s,
-        writer=_timed(metrics),
+        observed=write_times(metrics),
         replies=doors.replies,
     )
     support = SupportInput(host, lambda: be.first, executor.reprobe)
@@ -276,16 +277,16 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             node=node.poll,
             support=support.poll,
             degraded=degraded,
-            notes=lambda: policy.notes,
+            notes=lambda: (*policy.notes, *node.notes, *sources.notes(), *(cluster.notes() if cluster else ())),
             ls_groups=online,
-            pressures=_pressures(flags, PressureMeter(host), online),
+            pressures=_pressures(flags, PressureMeter(host, flags.psi_collector_interval_s), online),
             appliers=(
                 evictor,
                 make_resctrl(flags, host, audit, _timed(metrics, "resctrl-schema")),
-                *podrules.make_appliers(flags, host, attributes, doors.replies.score),
+                *podrules.make_appliers(flags, host, attributes, doors.replies.score, metrics),
                 Reclaimer(host, audit, observe=flags.observe),
             ),
-            blocks=qosloops.blocks(host),
+            blocks=qosloops.blocks(host, cluster.claims if cluster else None, metrics.count_collect),
             evictions=evictor.book,
             hardware=hardware.poll,
             intervals_s={
@@ -313,7 +314,12 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     door = http_door(flags, socket_path, pages)
     door.start()
     stack.callback(door.close)
-    proxy = pod_resources_door(flags, host, lambda: engine.snapshot.view.pods.pods if engine.snapshot else ())
+    proxy = pod_resources_door(
+        flags,
+        host,
+        lambda: engine.snapshot.view.pods.pods if engine.snapshot else (),
+        cluster.gpu_ids if cluster else dict,
+    )
     if proxy is not None:
         stack.callback(proxy.close)
     if cluster is not None:
@@ -321,6 +327,14 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     log.info("listening", addr=flags.addr, port=door.port, socket=socket_path)
     doors.start()
     return Agent(flags, engine, executor, doors, Notifier(), stop)
+
+
+def tell_degraded(before: tuple[str, ...], now: tuple[str, ...]) -> None:
+    """What is new is a warning, what is over is none."""
+    if over := [reason for reason in before if reason not in now]:
+        log.info("degraded.over", reasons=over, left=len(now))
+    if fresh := [reason for reason in now if reason not in before]:
+        log.warning("degraded", reasons=fresh)
 
 
 def make_host(flags: Flags) -> Host:

@@ -266,6 +266,11 @@ class NodeInput:
     def error(self) -> str:
         return self._file.error if self._file else ""
 
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What of the node's facts counts as absent, and why."""
+        return self._warned
+
 
 def _policy(checkpoint: Checkpoint) -> str | None:
     """By the kubelet's own record. None when unreadable: taking it for "none" would move a static node's containers."""

@@ -7,7 +7,7 @@ cookie was lost because its giver died, is put right by the next one. The cookie
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -40,13 +40,21 @@ class _Round:
 
 
 class CoreCookies:
-    """The applier. observe: looks, but changes nothing."""
+    """The applier. observe: looks, but changes nothing. count: told (group, well) of each round that changed, or could
+    not change, a group's processes."""
 
     kind = CoreCookie.kind
 
     def __init__(
-        self, host: Host, attributes: Attributes, *, observe: bool = False, kernel: Cookies | None = None
+        self,
+        host: Host,
+        attributes: Attributes,
+        *,
+        observe: bool = False,
+        kernel: Cookies | None = None,
+        count: Callable[[str, bool], None] = lambda group, ok: None,
     ) -> None:
+        self._count = count
         self._host, self._attributes, self._observe = host, attributes, observe
         self._kernel: Cookies = kernel or coresched
         self._cookies: dict[str, int] = {}
@@ -67,7 +75,10 @@ class CoreCookies:
                 groups.setdefault(effect.group, []).append(effect.target)
         self._leave({target for targets in groups.values() for target in targets}, turn)
         for group, targets in groups.items():
+            before = turn.done, len(turn.errors)
             self._together(group, targets, turn)
+            if (turn.done, len(turn.errors)) != before:
+                self._count(group, len(turn.errors) == before[1])
         self._cookies = {group: cookie for group, cookie in self._cookies.items() if group in groups}
         self._report = EffectReport(turn.done, turn.undone, len(turn.errors), turn.state, tuple(turn.errors))
         return self._report
@@ -135,12 +146,16 @@ class CoreCookies:
         gone = set(self._attributes.of(self.kind)) - wanted
         if self._observe or not gone:
             return
+        groups = self._attributes.of(self.kind)
         for target in gone:
+            errors = len(turn.errors)
             pids = [pid for pid, cookie in self._look(target, turn).items() if cookie]
             failed = self._kernel.clear(pids) if pids else {}
             for error in failed.values():
                 _note(error, turn)
             turn.undone += len(pids) - len(failed)
+            if pids or len(turn.errors) > errors:
+                self._count(str(groups[target]), len(turn.errors) == errors)
         self._attributes.drop(self.kind, gone)
 
     def _look(self, target: str, turn: _Round) -> dict[int, int]:

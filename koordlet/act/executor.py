@@ -29,7 +29,7 @@ from koordlet.act.order import Key
 from koordlet.act.records import Teller
 from koordlet.act.slot import AT_ONCE, NEVER, Slot
 from koordlet.act.undo import undo
-from koordlet.act.writes import Writer, carry_out
+from koordlet.act.writes import Observed, Writer, carry_out
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import encode, ensure_target, knob_path, same
 from koordlet.kernel.write import write_file
@@ -60,7 +60,7 @@ class Executor:
     """Not thread-safe: one thread calls `apply`. `held` may be called from any.
 
     observe: nothing is written and no journal is needed. writer: how a file is written; tests pass one that enforces
-    the kernel's rules on a copied tree. replies: what a runtime writes in our name. owes: a predecessor left values in
+    the kernel's rules on a copied tree. observed: told of each write. replies: what a runtime writes in our name. owes: a predecessor left values in
     force, for `give_back_left` to judge.
     """
 
@@ -74,6 +74,7 @@ class Executor:
         force_s: float = 60.0,
         writer: Writer = write_file,
         replies: Replies | None = None,
+        observed: Observed | None = None,
     ) -> None:
         if journal is None and not observe:
             raise ValueError("an executor that writes needs a journal")
@@ -82,7 +83,7 @@ class Executor:
         self._audit = audit
         self._tell = Teller(host, audit)
         self._force_s = force_s
-        self._writer = writer
+        self._writer, self._observed = writer, observed
         self._taken: dict[str, Sequence[Decision]] = {}
         self._book = Book(host)
         self._counts = _Counts()
@@ -229,7 +230,7 @@ class Executor:
         if self._adopted:
             self._adopt(jobs)
         if self._journal is not None and jobs:
-            done = carry_out(self._host, self._journal, jobs.values(), self._writer)
+            done = carry_out(self._host, self._journal, jobs.values(), self._writer, self._observed)
             for job in done:
                 self._conclude(job, now_s)
             self._cheer({job.key for job in done if job.ok})

@@ -23,6 +23,7 @@ PRECEDENCE: Final[tuple[str, ...]] = (
     "memory_qos",
     "blkio",
     "system",
+    "coldpages",
 )
 """Earlier wins. Owners that are not listed come last, by name."""
 

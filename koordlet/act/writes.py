@@ -6,6 +6,7 @@ Shared by the executor and by undo, so that a restore obeys the same order and t
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +24,8 @@ from koordlet.kernel.knobitems import address, select
 from koordlet.kernel.knobs import encode
 
 Writer = Callable[[Path, bytes], None]
+Observed = Callable[[Job, float, bool], None]
+"""The job, how long its write took in milliseconds, and whether the kernel took it."""
 
 
 @dataclass(slots=True)
@@ -32,7 +35,9 @@ class _Write:
     final: bool
 
 
-def carry_out(host: Host, journal: Journal, jobs: Iterable[Job], writer: Writer) -> list[Job]:
+def carry_out(
+    host: Host, journal: Journal, jobs: Iterable[Job], writer: Writer, observed: Observed | None = None
+) -> list[Job]:
     """Record, write and verify. Returns the jobs with their outcome, and those that had to come along.
 
     A failing job never stops the others. Exceptions other than OSError pass through; the journal then knows enough
@@ -46,11 +51,11 @@ def carry_out(host: Host, journal: Journal, jobs: Iterable[Job], writer: Writer)
     for write in writes:
         job = write.job
         if job.ok:
-            _write(host.version, write, writer)
+            _write(host.version, write, writer, observed)
             if job.errno and job.entry and (data := everything(host, job)):
                 journal.intend([(job.entry, data)])
                 job.lifted, job.errno, job.error = True, 0, ""
-                _write(host.version, replace(write, data=data), writer)
+                _write(host.version, replace(write, data=data), writer, observed)
     journal.settle(
         [(job.entry, job.after) for job in known.values() if job.ok and job.entry and not _ended(job)],
         [job.entry for job in known.values() if job.entry and _ended(job)],
@@ -109,10 +114,10 @@ def _record(host: Host, journal: Journal, jobs: Mapping[Key, Job], writes: list[
     )
 
 
-def _write(version: CgroupVersion, write: _Write, writer: Writer) -> None:
+def _write(version: CgroupVersion, write: _Write, writer: Writer, observed: Observed | None) -> None:
     job = write.job
     try:
-        writer(job.look.path, address(version, job.knob, job.target, write.data))
+        _timed(write, address(version, job.knob, job.target, write.data), writer, observed)
         if write.final:
             job.after = select(version, job.knob, job.target, job.look.path.read_bytes()) or b""
     except OSError as error:
@@ -123,3 +128,14 @@ def _write(version: CgroupVersion, write: _Write, writer: Writer) -> None:
         return
     if write.final and not says(version, job.knob, write.data, as_text(job.after)):
         job.error = f"reads back as {as_text(job.after)!r}"
+
+
+def _timed(write: _Write, data: bytes, writer: Writer, observed: Observed | None) -> None:
+    """Raises what the writer raises."""
+    begun_s, ok = time.perf_counter(), False
+    try:
+        writer(write.job.look.path, data)
+        ok = True
+    finally:
+        if observed is not None:
+            observed(write.job, (time.perf_counter() - begun_s) * 1e3, ok)

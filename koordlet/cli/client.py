@@ -34,7 +34,7 @@ def ask(socket_path: str, path: str, *, method: str = "GET", **query: str) -> tu
         connection.request(method, path)
         answer = connection.getresponse()
         body = answer.read(_ANSWER_MAX_BYTES)
-    except (FileNotFoundError, ConnectionRefusedError) as error:
+    except (FileNotFoundError, NotADirectoryError, ConnectionRefusedError) as error:
         raise AgentError(_no_agent(socket_path), gone=True) from error
     except PermissionError as error:
         raise AgentError(f"{socket_path}: no permission; try again with sudo") from error
@@ -63,12 +63,21 @@ def ask_ok(socket_path: str, path: str, *, method: str = "GET", **query: str) ->
 
 
 def _no_agent(socket_path: str) -> str:
-    start = "koordlet run"
-    directory = os.path.dirname(socket_path)
-    if directory != RUN_DIR:
-        start += f" -run-dir={directory}"
-    text = f"no agent answers on {socket_path}\n  start one:   {start}"
-    return f"{text}\n  elsewhere?   name its socket with --socket DIR/{SOCKET_FILE}"
+    """What to do instead: there may be an agent elsewhere, or the path names no agent's socket at all."""
+    lines = [f"no agent answers on {socket_path}"]
+    inside = os.path.join(socket_path, SOCKET_FILE)
+    if os.path.isdir(socket_path):
+        lines.append(f"  that is a directory; its socket would be:  --socket {inside}")
+    elif os.path.basename(socket_path) != SOCKET_FILE:
+        lines.append(f"  an agent's socket is called {SOCKET_FILE} and lies in its -run-dir ({RUN_DIR} by default)")
+    if socket_path != DEFAULT_SOCKET and os.path.exists(DEFAULT_SOCKET):
+        lines.append("  there is one in the usual place:  leave --socket out")
+    else:
+        directory = os.path.dirname(socket_path)
+        usual = directory == RUN_DIR or os.path.basename(socket_path) != SOCKET_FILE
+        lines.append(f"  start one:   koordlet run{'' if usual else f' -run-dir={directory}'}")
+        lines.append(f"  elsewhere?   name its socket with --socket DIR/{SOCKET_FILE}")
+    return "\n".join(lines)
 
 
 class _UnixConnection(http.client.HTTPConnection):

@@ -27,8 +27,7 @@ class HelpRequested(Exception):  # noqa: N818 - not an error
 class Flags:
     """The flags in use. Empty paths are "not given". given: names of all flags on the command line.
 
-    warnings: one per flag whose feature is not there yet, or that asks for what has no effect, and what else the
-    operator should know.
+    warnings: one per flag that asks for what has no effect, and what else the operator should know.
     """
 
     standalone: bool
@@ -103,6 +102,7 @@ class Flags:
     auth_token_file: str = ""
     node_topology_sync_interval_s: float = 3.0
     collect_sys_metric_outdated_interval_s: float = 10.0
+    psi_collector_interval_s: float = 10.0
     enable_pagecache_collector: bool = False
     prediction_checkpoint_filepath: Path | None = None
     prediction_cold_start_s: float = 86_400.0
@@ -211,6 +211,7 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         auth_token_file=read.text("auth-token-file"),
         enable_node_metric_report=read.switch("enable-node-metric-report"),
         collect_sys_metric_outdated_interval_s=read.seconds("collect-sys-metric-outdated-interval"),
+        psi_collector_interval_s=read.seconds("psi-collector-interval"),
         enable_pagecache_collector=read.switch("enable-pagecache-collector"),
         prediction_checkpoint_filepath=read.path_or_none("prediction-checkpoint-filepath"),
         prediction_cold_start_s=read.seconds("prediction-cold-start-duration"),
@@ -247,16 +248,23 @@ def help_text(env: Mapping[str, str]) -> str:
     ]
     titles = {
         Status.USED: "In use",
-        Status.ACCEPTED: "Accepted; the feature is not there yet",
         Status.IGNORED: "Accepted without effect",
     }
     for status, title in titles.items():
         out += ["", f"{title}:"]
         for flag in sorted((flag for flag in FLAGS if flag.status is status), key=lambda flag: flag.name):
             kind = "|".join(flag.choices) or flag.kind
-            out.append(f"  -{flag.name} {kind}  (default {flag.default_in(mode) or 'empty'})")
+            out.append(f"  -{flag.name} {kind}  (default {_shown(flag, mode)})")
             out.append(textwrap.fill(flag.help, 100, initial_indent="      ", subsequent_indent="      "))
     return "\n".join(out) + "\n"
+
+
+def _shown(flag: Flag, mode: str) -> str:
+    """A default as people read it: Go's greatest numbers stand for "no limit"."""
+    text = flag.default_in(mode)
+    endless = {Kind.DURATION: _ENDLESS_S, Kind.INT: 2**31 - 1}.get(flag.kind)
+    value = _parsed(flag, text)
+    return "no limit" if endless is not None and float(value) >= endless else text or "empty"
 
 
 def _split(argv: list[str]) -> dict[str, str]:
@@ -352,18 +360,13 @@ def _check_map(text: str) -> None:
 
 
 def _warnings(given: dict[str, str], gates: Gates) -> tuple[str, ...]:
-    later = [
-        f"flag -{name} is accepted, but its feature is not there yet"
-        for name in given
-        if _BY_NAME[name].status is Status.ACCEPTED
-    ]
     # What is asked for is what happens anyway: `--logtostderr=true` of every manifest needs no line.
     ignored = [
         f"flag -{flag.name} has no effect: {flag.help}"
         for flag in (_BY_NAME[name] for name in given)
         if flag.status is Status.IGNORED and _parsed(flag, given[flag.name]) != _parsed(flag, flag.default)
     ]
-    return (*later, *ignored, *gates.warnings)
+    return (*ignored, *gates.warnings)
 
 
 class _Values:
@@ -409,4 +412,5 @@ class _Values:
         return text
 
 
+_ENDLESS_S: Final = 100 * 366 * 86_400.0
 _BY_NAME: Final = {flag.name: flag for flag in FLAGS}

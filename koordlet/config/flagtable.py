@@ -24,7 +24,6 @@ LONGEST_S: Final = 86_400.0
 
 class Status(StrEnum):
     USED = "used"
-    ACCEPTED = "accepted"  # its feature is not there yet; a warning when given
     IGNORED = "ignored"  # no effect, and none is missing
 
 
@@ -57,7 +56,7 @@ class Flag:
 
 
 _B, _I, _F, _T, _D = Kind.BOOL, Kind.INT, Kind.FLOAT, Kind.TEXT, Kind.DURATION
-_LATER, _NONE = Status.ACCEPTED, Status.IGNORED
+_NONE = Status.IGNORED
 _YEAR_S = 366 * LONGEST_S
 _KLOG = "klog's; logs go to standard error as structured lines"
 
@@ -154,6 +153,7 @@ FLAGS: Final = (
          k8s=True),
     # Intervals.
     Flag("collect-res-used-interval", _D, "1s", "sampling interval", low=0.1),
+    Flag("psi-collector-interval", _D, "10s", "interval of reading pressure for status and metrics", low=1),
     Flag("collect-node-cpu-info-interval", _D, "60s", "interval of reading the CPU topology again", low=1),
     Flag("cpu-suppress-interval-seconds", _I, "1", "interval of the suppress loop", low=1),
     Flag("reconcile-interval-seconds", _I, "1", "interval of CPU burst and of the memory, block I/O and system "
@@ -206,16 +206,16 @@ FLAGS: Final = (
     Flag("audit-max-concurrent-readers", _I, "4", "readers of /events at a time", low=1),
     Flag("audit-max-events-limit", _I, "2048", "events per page of /events", low=1),
     Flag("v", _I, "0", "log level: 5 and above is debug"),
-    # Accepted: the feature is not there yet.
-    Flag("enable-pod-taskids", _B, "false", "collect thread ids", _LATER),
-    Flag("qos-extension-plugins", Kind.MAP, "", "gates of extension plugins", _LATER),
-    Flag("containerd-endpoint", _T, "", "container runtime socket", _LATER),
-    Flag("docker-endpoint", _T, "", "container runtime socket", _LATER),
-    Flag("pouch-endpoint", _T, "", "container runtime socket", _LATER),
-    Flag("collect-node-storage-info-interval", _D, "1s", "interval of reading disks", _LATER),
-    Flag("psi-collector-interval", _D, "10s", "interval of reading pressure for reports", _LATER),
-    Flag("coldpage-collector-interval", _D, "5s", "interval of reading cold pages", _LATER),
     # Ignored.
+    Flag("enable-pod-taskids", _B, "false", "threads are found where they are put into cache groups", _NONE),
+    Flag("qos-extension-plugins", Kind.MAP, "", "there are no extension plugins", _NONE),
+    Flag("containerd-endpoint", _T, "", "no runtime is asked: it asks us, or pods end through API and kernel", _NONE),
+    Flag("docker-endpoint", _T, "", "no runtime is asked: it asks us, or pods end through API and kernel", _NONE),
+    Flag("pouch-endpoint", _T, "", "no runtime is asked: it asks us, or pods end through API and kernel", _NONE),
+    Flag("collect-node-storage-info-interval", _D, "1s", "disks are looked up when somebody names one, then every 10 s",
+         _NONE),
+    Flag("coldpage-collector-interval", _D, "5s", "cold pages are read with the memory they are part of, every 10 s",
+         _NONE),
     Flag("runtime-hooks-reconcile-interval", _D, "10s", "pods are put right each tick", _NONE, k8s=True),
     Flag("enable-pprof", _B, "false", "Go profiles; there are none here", _NONE),
     Flag("pprof-addr", _T, ":9317", "Go profiles; there are none here", _NONE),

@@ -12,6 +12,7 @@ from koordlet.decide import (
     be_cpus,
     blkio,
     burst,
+    coldpages,
     cpu_evict,
     identity,
     memory_evict,
@@ -55,4 +56,5 @@ STRATEGIES: Final[tuple[Strategy[Any], ...]] = (
     memory_qos.MEMORY_QOS,
     blkio.BLKIO,
     system.SYSTEM_CONFIG,
+    coldpages.COLD_PAGES,
 )

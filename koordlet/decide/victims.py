@@ -1,7 +1,8 @@
 """Which pods an eviction feature may take, and in which order. Pure. (spec 4.5)
 
 Fixes of the reference: finished pods are no victims (F-18), and a pod says "never" to every feature by the label
-`eviction-enabled: "false"`, not only to those that need it to be "true".
+`eviction-enabled: "false"`, not only to those that need it to be "true". Nor is a static pod: the API would remove its
+mirror only, and a killed one is started again by the kubelet at once, so its end releases nothing.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ Amount = Callable[[Pod], int | None]
 
 
 def allows(pod: Pod, feature: str) -> bool:
-    """The pod's own annotation; a malformed one means never."""
+    """The pod's own annotation, of which a malformed one means never; and whether its end would last."""
     settings = pod.settings
-    if settings.fault(EVICTION_POLICY) or settings.evict_enabled is False:
+    if pod.static or settings.fault(EVICTION_POLICY) or settings.evict_enabled is False:
         return False
     return settings.evict_by is None or feature in settings.evict_by
 

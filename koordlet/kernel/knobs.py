@@ -229,6 +229,10 @@ KNOBS: Final[dict[Knob, KnobRow]] = {
         Base.PROC_SYS, "kernel/sched_idle_saver_wmark", high=INT64_MAX, needs="an Anolis kernel"
     ),
     Knob.PAGECACHE_LIMIT: _system(Base.SYS, "kernel/mm/pagecache_limit/enabled", needs="an Anolis kernel"),
+    Knob.KIDLED_SCAN_PERIOD: _system(
+        Base.SYS, "kernel/mm/kidled/scan_period_in_seconds", high=65_535, needs="an Anolis kernel"
+    ),
+    Knob.KIDLED_HIERARCHY: _system(Base.SYS, "kernel/mm/kidled/use_hierarchy", needs="an Anolis kernel"),
     Knob.SCHED_FEATURE: _system(
         # F-22: moved in 5.13
         Base.SYS, "kernel/debug/sched/features", "kernel/debug/sched_features", item=Item.FEATURE,

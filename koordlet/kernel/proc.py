@@ -40,6 +40,19 @@ def busy_mcpu(before_ticks: int, after_ticks: int, elapsed_s: float, ticks_per_s
     return (after_ticks - before_ticks) / ticks_per_s / elapsed_s * 1000
 
 
+def cgroup_of(host: Host, pid: int) -> str:
+    """The cgroup of a process, relative; on v1 as the cpu controller has it, "" in the root. Raises OSError."""
+    found = ""
+    for line in (host.proc_root / str(pid) / "cgroup").read_text("utf-8", "surrogateescape").splitlines():
+        number, _, rest = line.partition(":")
+        controllers, _, path = rest.partition(":")
+        if "cpu" in controllers.split(","):
+            return path.strip("/")
+        if number == "0" and not controllers:
+            found = path.strip("/")
+    return found
+
+
 @dataclass(frozen=True, slots=True)
 class NodeMemory:
     """used: what cannot be had without swapping or killing. used_with_cache: all that is not free."""

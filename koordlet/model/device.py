@@ -14,6 +14,42 @@ GPU_MEMORY_RATIO: Final = "koordinator.sh/gpu-memory-ratio"
 RDMA_SHARE: Final = "koordinator.sh/rdma"
 
 
+POD_GPU: Final = "pod_gpu"
+"""Series of a pod's use of one GPU, named by `pod_gpu`; those of the whole device have kind `GPU` and its minor."""
+
+
+def pod_gpu(uid: str, minor: int) -> str:
+    return f"{uid}/{minor}"
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU whose use is measured. id: its UUID. memory_bytes: all that it has."""
+
+    minor: int
+    id: str
+    memory_bytes: int
+    healthy: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUse:
+    """None: the driver does not tell. core_percent: of the device's time."""
+
+    core_percent: float | None = None
+    memory_bytes: int | None = None
+
+    def __add__(self, other: GpuUse) -> GpuUse:
+        """What both use; unknown as soon as one of them is."""
+        core = (
+            None if self.core_percent is None or other.core_percent is None else self.core_percent + other.core_percent
+        )
+        memory = (
+            None if self.memory_bytes is None or other.memory_bytes is None else self.memory_bytes + other.memory_bytes
+        )
+        return GpuUse(core, memory)
+
+
 @dataclass(frozen=True, slots=True)
 class Place:
     """Where a device sits. node: NUMA node, -1 unknown. pcie: its root complex ("pci0000:3a"). bus: PCI address."""

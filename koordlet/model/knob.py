@@ -61,6 +61,8 @@ class Knob(StrEnum):
     SCHED_GROUP_IDENTITY = "kernel.sched_group_identity_enabled"  # 0/1
     SCHED_IDLE_SAVER = "kernel.sched_idle_saver_wmark"  # ns
     PAGECACHE_LIMIT = "pagecache_limit.enabled"  # 0/1
+    KIDLED_SCAN_PERIOD = "kidled.scan_period_in_seconds"  # s, 0 off
+    KIDLED_HIERARCHY = "kidled.use_hierarchy"  # 0/1
     SCHED_FEATURE = "sched_features"  # 0/1, of one feature
 
 

@@ -57,8 +57,10 @@ class Pod:
     pin: how a declared workload wants CPUs of its own, None for a pod that a scheduler places.
     host_network, ips: where its packets come from; () while it has no address.
     terminating: somebody has asked for its end. created_at_s: wall clock, None where the source does not know.
+    static: from a file of the kubelet, which starts it again whoever ends it.
     request: what the scheduler counts for the pod: init containers, pod-level resources and overhead included.
     sandbox_cgroup: directory of the pause process, "" while unknown.
+    claims: (volume, claim that it comes from) of volumes whose I/O the pod limits.
     """
 
     uid: str
@@ -79,9 +81,11 @@ class Pod:
     host_network: bool = False
     ips: tuple[str, ...] = ()
     terminating: bool = False
+    static: bool = False
     created_at_s: float | None = None
     request: Resources = field(default_factory=Resources)
     sandbox_cgroup: str = ""
+    claims: tuple[tuple[str, str], ...] = ()
 
     @property
     def key(self) -> str:

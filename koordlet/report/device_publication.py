@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.rdma import read_rdma
 from koordlet.kube.client import Api
 from koordlet.kube.objects import DEVICES, NodeObject
-from koordlet.model.device import DeviceSet
+from koordlet.model.device import GPU, Device, DeviceSet
 from koordlet.model.status import Snapshot
 from koordlet.report.devices import desired, merged, timed
 from koordlet.report.owned import keep
@@ -64,6 +64,11 @@ class DevicePublication:
         self._looked_s = self._checked_s = float("-inf")
         self._found = DeviceSet()
         self._written: tuple[str, DeviceSet] | None = None
+
+    @property
+    def gpus(self) -> Mapping[int, Device]:
+        """By minor number, as last seen."""
+        return {device.minor: device for device in self._found.devices if device.kind == GPU}
 
     def due(self, snapshot: Snapshot, now_s: float) -> bool:
         if now_s - self._looked_s < self._interval_s:

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from koordlet.decide.pools import Pool, pool_cpus, share_pools
+from koordlet.model.device import Gpu, GpuUse
 from koordlet.model.prediction import Amount, ProdPrediction
 from koordlet.model.quantity import parse_quantity
 from koordlet.model.status import Snapshot
@@ -20,6 +21,19 @@ _ALLOCATABLE: Final = (
     ("kubernetes.io/mid-memory", "byte", "mid_memory_bytes"),
 )
 PROD: Final = "koord-prod"
+
+
+class GpuUsage(Protocol):
+    """sense.gpu.GpuMeter, seen from here."""
+
+    @property
+    def at_s(self) -> float | None: ...
+    @property
+    def gpus(self) -> tuple[Gpu, ...]: ...
+    @property
+    def node(self) -> Mapping[int, GpuUse]: ...
+    @property
+    def pods(self) -> Mapping[tuple[str, int], GpuUse]: ...
 
 
 def pool_families(families: Families, snapshot: Snapshot, *, per_cpu: bool) -> None:
@@ -71,6 +85,32 @@ def reclaimable_families(families: Families, prediction: ProdPrediction | None) 
     _amount(families, "node_priority_resource_reclaimable", about, found, priority=PROD)
     about = "0 while it can be predicted, 1 while not."
     families.node_gauge("node_resource_priority_reclaimable_status", about, float(prediction is None), priority=PROD)
+
+
+GPU_STALE_S: Final = 60.0
+
+
+def gpu_families(families: Families, snapshot: Snapshot, gpus: GpuUsage) -> None:
+    """What GPUs and pods used when last measured: percent of the device's time, and bytes."""
+    if gpus.at_s is None or snapshot.view.now_s - gpus.at_s > GPU_STALE_S:
+        return
+    ids = {gpu.minor: gpu.id for gpu in gpus.gpus}
+    pods = {pod.uid: pod for pod in snapshot.view.pods.pods if pod.active}
+    for minor, use in gpus.node.items():
+        _gpu(families, "node", use, gpu_minor=str(minor), gpu_device_uuid=ids.get(minor, ""))
+    for (uid, minor), use in gpus.pods.items():
+        if (pod := pods.get(uid)) is not None:
+            labels = {"pod_uid": uid, "pod_name": pod.name, "pod_namespace": pod.namespace}
+            _gpu(families, "pod", use, **labels, gpu_minor=str(minor), gpu_device_uuid=ids.get(minor, ""))
+
+
+def _gpu(families: Families, what: str, use: GpuUse, **labels: str) -> None:
+    if use.core_percent is not None:
+        about = f"Time in which a GPU computed for the {what}, percent."
+        families.node_gauge(f"{what}_gpu_core_usage", about, use.core_percent, **labels)
+    if use.memory_bytes is not None:
+        about = f"Memory of a GPU that the {what} uses, bytes."
+        families.node_gauge(f"{what}_gpu_memory_usage", about, use.memory_bytes, **labels)
 
 
 def status_families(families: Families, status: Mapping[str, Any]) -> None:

@@ -30,13 +30,16 @@ _BUCKETS_MS: Final = tuple(0.01 * 4**k for k in range(8))
 _BUCKETS_KUBELET_S: Final = tuple(0.001 * 4**k for k in range(7))
 _COUNTERS_WITHOUT_SUFFIX: Final = (
     *(f"{PREFIX}collect_node_{subject}_status".encode() for subject in ("cpu_info", "numa_info", "local_storage_info")),
-    *(f"{PREFIX}{name}".encode() for name in ("pod_eviction_detail", "pod_eviction")),
+    *(
+        f"{PREFIX}{name}".encode()
+        for name in ("pod_eviction_detail", "pod_eviction", "core_sched_cookie_manage_status")
+    ),
 )
 """compat: the reference names these counters without `_total` in the text format."""
 
-_NODE_COUNTERS: Final = ("collect_node_", "pod_eviction_detail", "pod_eviction")
+_NODE_COUNTERS: Final = ("collect_node_", "pod_eviction_detail", "pod_eviction", "core_sched_cookie_manage_status")
 _DETAILS: Final = 512
-"""Names of pods are without end; the series of the last ones are enough to find the audit record."""
+"""Names of pods and groups are without end; the series of the last ones are enough to find the audit record."""
 
 
 class Which(Enum):
@@ -54,7 +57,7 @@ class Metrics:
     snapshot/workloads: asked at each scrape. extra: flat figures of other rooms, name without prefix -> value;
     a name ending in `_total` is a counter, any other a gauge; `name{label=value}` gives a label.
     start_time_s: wall clock of the start, None leaves start_time out.
-    version: for build_info. process: add the process_* families. node: label of the hooks' histogram.
+    version: for build_info. process: add the process_* families. node: label of the hooks' histograms.
     """
 
     def __init__(
@@ -92,6 +95,13 @@ class Metrics:
             buckets=_BUCKETS_MS,
             registry=self._internal,
         )
+        self._reconciler = Histogram(
+            f"{PREFIX}runtime_hook_reconciler_invoked_duration_milliseconds",
+            "Time to write one value of a pod that no hook had set, by level, kind of value and result.",
+            ("node", "level", "resource_type", "status"),
+            buckets=_BUCKETS_MS,
+            registry=self._internal,
+        )
         self._kubelet = Histogram(
             f"{PREFIX}kubelet_request_duration_seconds",
             "Time of one request to the kubelet, by path and HTTP status.",
@@ -111,6 +121,15 @@ class Metrics:
     def observe_hook(self, stage: str, status: str, ms: float) -> None:
         """One answer of the pod rules, all of them together. status: succeeded or failed."""
         self._hooks.labels(self._node, "PodRules", stage, status).observe(ms)
+
+    def observe_reconcile(self, level: str, resource: str, ms: float, *, ok: bool) -> None:
+        """One write of the pod rules beside their answers. level: kubeqos, pod or container. resource: the knob."""
+        self._reconciler.labels(self._node, level, resource, "succeeded" if ok else "failed").observe(ms)
+
+    def count_cookies(self, group: str, ok: bool) -> None:
+        """One round in which a core scheduling group's processes got their cookie, or lost it; or did not."""
+        labels = (("core_sched_group", group), ("status", "succeeded" if ok else "failed"))
+        self._counts.add("core_sched_cookie_manage_status", labels, most=_DETAILS)
 
     def count_collect(self, subject: str, ok: bool) -> None:
         """One collection of node facts. subject: cpu_info, numa_info or local_storage_info."""
@@ -189,6 +208,7 @@ class Counts:
         "collect_node_cpu_info_status": "Reads of the node's CPU list, by result.",
         "collect_node_numa_info_status": "Reads of the node's NUMA list, by result.",
         "collect_node_local_storage_info_status": "Reads of the node's block devices, by result.",
+        "core_sched_cookie_manage_status": "Rounds that changed a core scheduling group's processes, by result.",
         "knob_write_failures": "Writes that the kernel refused.",
         "api_requests": "Calls of the API server that are no watch, by verb and HTTP status.",
         "publications": "Attempts to write an object to the API server, by result.",

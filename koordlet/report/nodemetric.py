@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
+from koordlet.model.device import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, POD_GPU, Gpu, pod_gpu
 from koordlet.model.nodemetric import MemoryKind, MetricPolicy
 from koordlet.model.pod import HostApp, Pod
 from koordlet.model.prediction import Amount, ProdPrediction
@@ -23,8 +24,9 @@ STALE_S: Final = 30.0
 """Older figures of the node are no base for a report. Memory of pods comes round every 10 s."""
 MIN_COVERAGE: Final = 0.5
 """An aggregate over a window stays empty until so much of the window is covered."""
-CACHED: Final = "memory_cached"
-"""Series of memory with page cache, filled while the policy asks for it."""
+_MEMORY: Final = {MemoryKind.WITH_CACHE: "memory_cached", MemoryKind.WITH_HOT_CACHE: "memory_hot"}
+"""Series of memory with page cache, and with its hot part, filled while the policy asks for it."""
+PLAIN: Final = "memory"
 _AGGREGATES: Final = ("avg", "p50", "p90", "p95", "p99")
 
 ResourceMap = dict[str, Any]
@@ -64,6 +66,22 @@ class Reader:
         found = ({} if cpu is None else _cpu(cpu.avg)) | ({} if memory is None else _memory(memory.avg))
         return {"resources": found} if found else {}
 
+    def devices(self, gpus: tuple[Gpu, ...], pod: Pod | None = None) -> list[dict[str, Any]]:
+        """Averages of each GPU, or of a pod's part of each; those without a sample are left out (W-32)."""
+        made = []
+        for gpu in gpus:
+            series = (GPU, str(gpu.minor)) if pod is None else (POD_GPU, pod_gpu(pod.uid, gpu.minor))
+            core = self.windows.window(*series, "core", self.window_s, self.end_s)
+            memory = self.windows.window(*series, "memory", self.window_s, self.end_s)
+            found = {} if core is None else {GPU_CORE: str(int(core.avg))}
+            if memory is not None:
+                found[GPU_MEMORY] = format_bytes(int(memory.avg))
+                if gpu.memory_bytes > 0:
+                    found[GPU_MEMORY_RATIO] = str(int(100 * memory.avg / gpu.memory_bytes))
+            if found:
+                made.append({"type": GPU, "id": gpu.id, "minor": gpu.minor, "health": gpu.healthy, "resources": found})
+        return made
+
     def aggregated(self, kind: str, seconds: float) -> dict[str, ResourceMap]:
         """Each aggregate over [end - seconds, end]; empty ones while too little of it is covered."""
         cpu = self.windows.window(kind, "", "cpu", seconds, self.end_s)
@@ -91,10 +109,10 @@ def reader(windows: Windows, policy: MetricPolicy, end_s: float) -> Reader:
 
     # beyond: the reference mixes both (FAULT-16). Cold pages are known to no mainline kernel: then without the cache.
     """
-    memory = CACHED if policy.memory is MemoryKind.WITH_CACHE else "memory"
+    memory = _MEMORY.get(policy.memory, PLAIN)
     found = Reader(windows, end_s, policy.window_s, memory)
-    if memory == CACHED and _stale(found):
-        found = Reader(windows, end_s, policy.window_s, "memory")
+    if memory != PLAIN and _stale(found):
+        found = Reader(windows, end_s, policy.window_s, PLAIN)
     return found
 
 
@@ -110,10 +128,11 @@ def build_status(
     predict: Predict,
     wall_s: float,
     numa_ids: Iterable[int] = (),
+    gpus: tuple[Gpu, ...] = (),
 ) -> dict[str, Any]:
     """The whole status, its windows ending at the view's moment; wall_s: wall clock of that moment.
 
-    predict: asked with the pods that are listed. numa_ids: nodes that are measured. Raises NotReportable.
+    predict: asked with the pods that are listed. numa_ids, gpus: what is measured. Raises NotReportable.
     """
     read = reader(windows, policy, view.now_s)
     if missing := _stale(read):
@@ -121,7 +140,7 @@ def build_status(
     measured = _measured(read, view.pods.pods)
     prediction = predict([pod for pod, _ in measured])
     node: dict[str, Any] = {
-        "nodeUsage": read.usage("node", ""),
+        "nodeUsage": _with_devices(read.usage("node", ""), read.devices(gpus)),
         "aggregatedNodeUsages": _aggregated(read, "node", policy),
         "systemUsage": read.usage("system", ""),
         "aggregatedSystemUsages": _aggregated(read, "system", policy),
@@ -130,7 +149,7 @@ def build_status(
     status: dict[str, Any] = {
         "updateTime": datetime.fromtimestamp(int(wall_s), UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "nodeMetric": _without_empty(node),
-        "podsMetric": [_pod(pod, usage) for pod, usage in measured],
+        "podsMetric": [_pod(pod, _with_devices(usage, read.devices(gpus, pod))) for pod, usage in measured],
         "hostApplicationMetric": _host_apps(read, view.host_apps),
         "prodReclaimableMetric": {"resource": _amount(prediction.reclaimable) if prediction else {}},
         "prodPeakMetric": {"resource": _amount(prediction.peak)} if prediction else None,
@@ -141,7 +160,11 @@ def build_status(
 def as_patch(status: dict[str, Any]) -> dict[str, Any]:
     """The status as a merge patch: what it leaves out is removed there."""
     patch = {name: status.get(name) for name in _TOP}
-    patch["nodeMetric"] = status["nodeMetric"] | {"numaUsages": status["nodeMetric"].get("numaUsages")}
+    node = status["nodeMetric"]
+    patch["nodeMetric"] = node | {
+        "numaUsages": node.get("numaUsages"),
+        "nodeUsage": {"devices": None} | node["nodeUsage"],
+    }
     if not status["prodReclaimableMetric"]["resource"]:
         patch["prodReclaimableMetric"] = {"resource": {"resources": None, "devices": None}}
     return {"status": patch}
@@ -177,7 +200,11 @@ def _measured(read: Reader, pods: Iterable[Pod]) -> list[tuple[Pod, ResourceMap]
     return [(pod, usage) for pod in ordered if (usage := read.usage("pod", pod.uid)) is not None]
 
 
-def _pod(pod: Pod, usage: ResourceMap) -> dict[str, Any]:
+def _with_devices(usage: ResourceMap | None, devices: list[dict[str, Any]]) -> ResourceMap | None:
+    return usage | {"devices": devices} if usage is not None and devices else usage
+
+
+def _pod(pod: Pod, usage: ResourceMap | None) -> dict[str, Any]:
     return {
         "name": pod.name,
         "namespace": pod.namespace,

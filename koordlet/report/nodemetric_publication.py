@@ -16,6 +16,7 @@ from koordlet.config.nodemetric import read_metric_policy
 from koordlet.kube.client import Api
 from koordlet.kube.errors import ApiError
 from koordlet.kube.objects import METRICS, MetricObject
+from koordlet.model.device import Gpu
 from koordlet.model.nodemetric import MetricPolicy
 from koordlet.model.pod import Pod
 from koordlet.model.prediction import ProdPrediction
@@ -61,7 +62,7 @@ class Predicting(Protocol):
 
 
 class NodeMetricPublication:
-    """numa_ids: NUMA nodes that are measured. error: why there is no report although one is due, "" otherwise.
+    """numa_ids, gpus: what is measured of the node. error: why there is no report although one is due, "" otherwise.
 
     told: the last status that was written, {} before."""
 
@@ -74,10 +75,11 @@ class NodeMetricPublication:
         predict: Predicting,
         node_name: str,
         numa_ids: Callable[[], Iterable[int]] = tuple,
+        gpus: Callable[[], tuple[Gpu, ...]] = tuple,
     ) -> None:
         self._spec, self._windows, self._predict = spec, windows, predict
         self._path = f"{METRICS}/{node_name}/status"
-        self._numa_ids = numa_ids
+        self._numa_ids, self._gpus = numa_ids, gpus
         self._reported_s: float | None = None
         self.told: dict[str, Any] = {}
         self.error = ""
@@ -104,6 +106,7 @@ class NodeMetricPublication:
                 lambda pods: self._predict(snapshot, pods),
                 snapshot.wall_s,
                 self._numa_ids(),
+                self._gpus(),
             )
         except NotReportable as missing:
             self._told(str(missing))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final, Protocol
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 log = structlog.get_logger(__name__)
 
 STATS_PER_TICK: Final = 8
+RESERVE: Final = 64
+"""Descriptors that stay free for sockets, the journal and all else."""
+PER_ROW: Final = 4
 _SERIES_KIND: Final = {lib.KL_POD: "pod", lib.KL_CONTAINER: "container", lib.KL_HOST: "host"}
 _GONE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
 _OUR_LACK: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
@@ -134,7 +138,11 @@ class Rows:
             self._lack = 0
             return ""
         name = errno.errorcode.get(self._lack, str(self._lack))
-        return f"{self.missing} cgroups are not measured, {name}: {os.strerror(self._lack)} ({self.descriptors} in use)"
+        text = f"{self.missing} cgroups are not measured, {name}: {os.strerror(self._lack)} ({self.descriptors} in use)"
+        if self._lack != errno.EMFILE:
+            return text
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return f"{text}; the limit of open files is {limit}: raise it (LimitNOFILE= of the unit, ulimit -Hn)"
 
     @property
     def missing(self) -> int:
@@ -180,7 +188,7 @@ class Rows:
         spec.kind, spec.be, spec.whole = target.kind, target.be, target.whole
         spec.pod = self._rows.get(target.parent, -1) if target.parent is not None else -1
         spec.cpu_series, spec.memory_series = self._series(target, "cpu"), self._series(target, "memory")
-        row = lib.kl_table_add(self.table, spec)
+        row = lib.kl_table_add(self.table, spec) if self._room() else -errno.EMFILE
         if row < 0:
             self._report(target, -row)
             self._lack = -row if -row in _OUR_LACK else self._lack
@@ -189,6 +197,12 @@ class Rows:
         self._keys[row] = target.key
         self._inodes[target.key] = inode
         return True
+
+    def _room(self) -> bool:
+        """Some descriptors stay free: who could not be asked any more could not say what is wrong either."""
+        limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        reserve = min(RESERVE, limit // 4)
+        return limit == resource.RLIM_INFINITY or self.descriptors + PER_ROW <= limit - reserve
 
     def _series(self, target: Target, metric: str) -> int:
         kind = _SERIES_KIND.get(target.kind)

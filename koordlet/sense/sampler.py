@@ -61,8 +61,8 @@ class Sampler:
     """One thread at a time. nominal_time: takes every value at the tick's time, for tests in virtual time.
 
     throttling: asked before each pass whether the throttling of every container with a quota is wanted in it.
-    page_cache: asked in each pass whether memory with page cache is wanted in the rings. outdated_s: an older CPU
-    reading of the node gives no system usage.
+    page_cache, hot_cache: asked in each pass whether memory with page cache, and that without its cold part, is wanted
+    in the rings. outdated_s: an older CPU reading of the node gives no system usage.
     """
 
     def __init__(
@@ -73,14 +73,15 @@ class Sampler:
         nominal_time: bool = False,
         throttling: Callable[[], bool] = lambda: False,
         page_cache: Callable[[], bool] = lambda: False,
+        hot_cache: Callable[[], bool] = lambda: False,
         outdated_s: float = MAX_CPU_AGE_S,
     ) -> None:
         self._rings = rings
         self._series = [] if rings is None else [rings.open(kind, "", metric) for kind, metric in _NODE_SERIES]
         self._rows = Rows(host, rings)
         self._node = NodeMeter(host)
-        self._page_cache, self._outdated_s = page_cache, outdated_s
-        self._cache = None if rings is None else PageCacheMeter(rings)
+        self._page_cache, self._hot_cache, self._outdated_s = page_cache, hot_cache, outdated_s
+        self._cache = None if rings is None else PageCacheMeter(host, rings)
         self._totals = ffi.new("struct kl_totals *")
         self._flags = lib.KL_PASS_NOMINAL_TIME if nominal_time else 0
         self._throttling = throttling
@@ -113,8 +114,8 @@ class Sampler:
         throttled = self._rows.throttled(round(now_s * 1e9), totals.throttled) if throttling else None
         usage = self._usage(now_s, surge_mcpu, ls_pressure_permyriad, throttled)
         self._append(now_s, usage)
-        if self._cache is not None and self._pods_known and self._page_cache():
-            self._cache.step(self._rows.items(), self._node.with_cache_bytes, now_s)
+        if self._cache is not None and self._pods_known and ((hot := self._hot_cache()) or self._page_cache()):
+            self._cache.step(self._rows.items(), self._node.with_cache_bytes, now_s, hot=hot)
         return usage
 
     def workloads(self) -> Iterator[WorkloadUsage]:

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs through NVML (nvidia-ml-py, extra `[gpu]`), loaded only after the driver shows a device.
+"""NVIDIA GPUs through NVML (kernel/nvml.py), as the Device object shows them.
 
 Health follows NVML's critical Xid events, which a thread of its own waits for. beyond: a GPU that was reset, or whose
 driver was loaded anew, is healthy again; the reference needs a restart for that.
@@ -7,13 +7,13 @@ driver was loaded anew, is healthy again; the reference needs a restart for that
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Final
 
 import structlog
 
 from koordlet.kernel.host import Host
+from koordlet.kernel.nvml import Nvml, text
 from koordlet.kernel.rdma import pci_place
 from koordlet.model.device import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, Device, DeviceSet, Health
 from koordlet.model.quantity import format_bytes
@@ -28,13 +28,12 @@ WAIT_MS: Final = 5000
 
 
 class NvidiaGpus:
-    """load: imports and returns the module `pynvml`. poll: on one thread."""
+    """nvml: may be shared with whoever measures. poll: on one thread."""
 
-    def __init__(self, host: Host, load: Callable[[], Any] | None = None) -> None:
-        self._host = host
-        self._load = load or _pynvml
+    def __init__(self, host: Host, nvml: Nvml) -> None:
+        self._host, self._session = host, nvml
         self._nvml: Any = None
-        self._fault = ""
+        self._opened = 0
         self._sick: dict[str, Health] = {}
         self._buses: tuple[str, ...] = ()
         self._stop = threading.Event()
@@ -42,10 +41,12 @@ class NvidiaGpus:
 
     def poll(self) -> DeviceSet:
         """Without a driver, or without a device of it: nothing, and nothing is loaded."""
-        if not self._present():
-            return DeviceSet()
-        if self._nvml is None and not self._start():
-            return DeviceSet(faults=(self._fault,))
+        self._nvml = self._session.open()
+        if self._nvml is None:
+            return DeviceSet(faults=(self._session.fault,) if self._session.fault else ())
+        if self._opened != self._session.opened:
+            self._opened = self._session.opened
+            self._renew()
         try:
             return self._read()
         except self._nvml.NVMLError as error:
@@ -56,44 +57,29 @@ class NvidiaGpus:
         if self._nvml is not None:
             self._end()
 
-    def _present(self) -> bool:
-        try:
-            return any((self._host.proc_root / "driver/nvidia/gpus").iterdir())
-        except OSError:
-            return False
-
-    def _start(self) -> bool:
-        try:
-            nvml = self._load()
-            nvml.nvmlInit()
-        except Exception as error:  # the library's own errors are known only once it is loaded
-            fault = f"nvml: {error}"
-            if fault != self._fault:
-                self._fault = fault
-                log.warning("gpu.no_nvml", error=str(error), advice="install koordlet[gpu] and the driver's libraries")
-            return False
-        self._nvml, self._fault, self._sick = nvml, "", {}
-        return True
-
     def _end(self) -> None:
+        self._renew()
+        self._session.close()
+        self._nvml = None
+
+    def _renew(self) -> None:
+        """What was known of the devices is of a session that is over."""
         self._stop.set()
-        with suppress(Exception):
-            self._nvml.nvmlShutdown()
-        self._nvml, self._watcher, self._sick, self._buses = None, None, {}, ()
+        self._watcher, self._sick, self._buses = None, {}, ()
 
     def _read(self) -> DeviceSet:
         nvml, devices, names = self._nvml, [], set()
         for index in range(nvml.nvmlDeviceGetCount()):
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
-            bus = pci_address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
+            bus = pci_address(text(nvml.nvmlDeviceGetPciInfo(handle).busId))
             place = pci_place(self._host, bus)
             total = int(nvml.nvmlDeviceGetMemoryInfo(handle).total)
-            names.add(_text(nvml.nvmlDeviceGetName(handle)))
+            names.add(text(nvml.nvmlDeviceGetName(handle)))
             amounts = ((GPU_CORE, "100"), (GPU_MEMORY, format_bytes(total)), (GPU_MEMORY_RATIO, "100"))
             devices.append(
                 Device(
                     GPU,
-                    _text(nvml.nvmlDeviceGetUUID(handle)),
+                    text(nvml.nvmlDeviceGetUUID(handle)),
                     int(nvml.nvmlDeviceGetMinorNumber(handle)),
                     amounts,
                     place if place.pcie and bus else None,
@@ -108,7 +94,7 @@ class NvidiaGpus:
         labels = {VENDOR_LABEL: "nvidia"}
         if len(names) == 1 and (model := model_label(names.pop())):
             labels[MODEL_LABEL] = model
-        if version := _text(nvml.nvmlSystemGetDriverVersion()):
+        if version := text(nvml.nvmlSystemGetDriverVersion()):
             labels[DRIVER_LABEL] = version
         return DeviceSet(tuple(sorted(devices, key=lambda found: found.minor)), labels)
 
@@ -133,7 +119,7 @@ def _wait_for_faults(nvml: Any, stop: threading.Event, sick: dict[str, Health]) 
             try:
                 nvml.nvmlDeviceRegisterEvents(handle, nvml.nvmlEventTypeXidCriticalError, events)
             except nvml.NVMLError_NotSupported:
-                bus = pci_address(_text(nvml.nvmlDeviceGetPciInfo(handle).busId))
+                bus = pci_address(text(nvml.nvmlDeviceGetPciInfo(handle).busId))
                 sick[bus] = Health(False, "DeviceHealthCheckNotSupported", "device does not support health checking")
     while not stop.is_set():
         try:
@@ -154,7 +140,7 @@ def mark(nvml: Any, event: Any, sick: dict[str, Health]) -> None:
     if event.eventType != nvml.nvmlEventTypeXidCriticalError or xid in APPLICATION_XIDS:
         return
     try:
-        bus = pci_address(_text(nvml.nvmlDeviceGetPciInfo(event.device).busId))
+        bus = pci_address(text(nvml.nvmlDeviceGetPciInfo(event.device).busId))
     except nvml.NVMLError as error:
         log.warning("gpu.lost", xid=xid, error=str(error))
         return
@@ -172,13 +158,3 @@ def pci_address(bus_id: str) -> str:
 def model_label(name: str) -> str:
     """V-23: "NVIDIA A100-SXM4-80GB" -> "A100-SXM4-80GB", "Tesla T4" -> "Tesla-T4"."""
     return name.removeprefix("NVIDIA ").replace(" ", "-")[:63]
-
-
-def _text(value: Any) -> str:
-    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
-
-
-def _pynvml() -> Any:
-    import pynvml
-
-    return pynvml

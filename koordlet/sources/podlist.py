@@ -6,6 +6,7 @@ refused as a whole.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
@@ -14,6 +15,7 @@ import msgspec
 
 from koordlet.config.schema import INT64_MAX
 from koordlet.kernel.kubepods import Kubepods
+from koordlet.model.blkio import BlockType
 from koordlet.model.pod import Container, Pod, Resources
 from koordlet.model.qos import KubeQos, raw_qos
 from koordlet.model.quantity import parse_mcpu, parse_units
@@ -119,9 +121,11 @@ def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
         host_network=bool(item.spec and item.spec.host_network),
         ips=_ips(status),
         terminating=metadata.deleted is not None,
+        static=is_static(metadata.annotations or {}),
         # A static pod has no creation time in the kubelet's own answer.
         created_at_s=_time(metadata.created or status.start_time),
         request=_request(item, containers, errors),
+        claims=_claims(item, settings),
     )
 
 
@@ -141,10 +145,29 @@ def _uid(metadata: _Metadata) -> str:
     return mirror if mirror and mirror == annotations.get("kubernetes.io/config.hash") else metadata.uid
 
 
+def is_static(annotations: Mapping[str, str]) -> bool:
+    """The kubelet marks each pod with where it has it from; the API server's copy of a static one is its mirror."""
+    return (
+        annotations.get("kubernetes.io/config.source", "api") != "api" or "kubernetes.io/config.mirror" in annotations
+    )
+
+
 def _settings(metadata: _Metadata, errors: list[str]) -> PodSettings:
     settings = read_settings(metadata.labels or {}, metadata.annotations or {})
     errors.extend(f"pod {metadata.key}: {text}" for _, text in settings.faults)
     return settings
+
+
+def _claims(item: _Pod, settings: PodSettings) -> tuple[tuple[str, str], ...]:
+    """(volume, claim) of volumes whose I/O the pod limits. A generic ephemeral volume's claim is named after both."""
+    limited = {block.name for block in settings.blkio or () if block.type is BlockType.POD_VOLUME}
+    found = []
+    for volume in (item.spec.volumes or ()) if limited and item.spec else ():
+        if volume.name in limited and volume.claim is not None:
+            found.append((volume.name, volume.claim.name))
+        elif volume.name in limited and volume.ephemeral is not None:
+            found.append((volume.name, f"{item.metadata.name}-{volume.name}"))
+    return tuple(found)
 
 
 def _ips(status: _Status) -> tuple[str, ...]:
@@ -288,7 +311,22 @@ class _Container(msgspec.Struct, gc=False):
     restart_policy: str | None = msgspec.field(default=None, name="restartPolicy")
 
 
+class _ClaimRef(msgspec.Struct, gc=False):
+    name: str = msgspec.field(default="", name="claimName")
+
+
+class _Ephemeral(msgspec.Struct, gc=False):
+    pass
+
+
+class _Volume(msgspec.Struct, gc=False):
+    name: str = ""
+    claim: _ClaimRef | None = msgspec.field(default=None, name="persistentVolumeClaim")
+    ephemeral: _Ephemeral | None = None
+
+
 class _Spec(msgspec.Struct, gc=False):
+    volumes: list[_Volume] | None = None
     containers: list[_Container] | None = None
     init_containers: list[_Container] | None = msgspec.field(default=None, name="initContainers")
     priority: int | None = None

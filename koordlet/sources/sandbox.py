@@ -17,7 +17,7 @@ from koordlet.model.podevent import LinuxResources
 from koordlet.model.qos import KubeQos, raw_qos
 from koordlet.model.units import DEFAULT_PERIOD_US, quota_to_mcpu
 from koordlet.sources.annotations import RESOURCE_STATUS
-from koordlet.sources.podlist import PRIORITY_LABEL, QOS_LABEL
+from koordlet.sources.podlist import PRIORITY_LABEL, QOS_LABEL, is_static
 from koordlet.sources.settings import read_settings
 
 MAX_CONTAINERS: Final = 256
@@ -111,6 +111,7 @@ def make_pod(sandbox: Sandbox, containers: tuple[Container, ...] = ()) -> Pod:
         cpuset=settings.resource_status.cpuset if settings.resource_status else None,
         cpuset_error=settings.fault(RESOURCE_STATUS),
         settings=settings,
+        static=is_static(sandbox.annotations),
     )
 
 

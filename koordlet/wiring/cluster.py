@@ -14,6 +14,7 @@ import structlog
 from koordlet.config.flags import Flags
 from koordlet.kernel.host import Host
 from koordlet.kube.access import find_access
+from koordlet.kube.claims import Claims
 from koordlet.kube.client import Api
 from koordlet.kube.errors import ApiError
 from koordlet.kube.evict import Evictions
@@ -21,13 +22,15 @@ from koordlet.kube.informer import Informer
 from koordlet.kube.kubelet import PODS, Kubelet
 from koordlet.kube.limit import RateLimit
 from koordlet.kube.objects import METRICS, NODES, SLOS, MetricObject, NodeObject, SloObject
+from koordlet.model.device import Device
 from koordlet.model.status import Snapshot
+from koordlet.report.device_publication import DevicePublication
 from koordlet.report.metrics import Metrics
 from koordlet.report.publisher import Publication, Publisher
 from koordlet.store.rings import RingStore
 from koordlet.wiring.metrics import include_node_metric
 from koordlet.wiring.nodemetric import NodeMetricReport
-from koordlet.wiring.topology import device_publications, topology_publications
+from koordlet.wiring.topology import device_publications, make_nvml, topology_publications
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +43,7 @@ def publications(cluster: Cluster) -> tuple[Publication, ...]:
     node = cluster.node
     return (
         *topology_publications(cluster.flags, cluster.host, lambda: node.value, cluster.kubelet.read),
-        *device_publications(cluster.flags, cluster.host, lambda: node.value),
+        *cluster.devices,
         *((cluster.node_metric.publication,) if cluster.node_metric is not None else ()),
     )
 
@@ -59,6 +62,8 @@ class Cluster:
     metric: Informer[MetricObject] | None
     node_metric: NodeMetricReport | None
     evictions: Evictions
+    claims: Claims
+    devices: tuple[DevicePublication, ...]
     publisher: Publisher | None = field(default=None)
 
     def pods(self) -> bytes | str:
@@ -84,9 +89,21 @@ class Cluster:
         found += self.node_metric.errors() if self.node_metric is not None else ()
         return found + (self.publisher.errors() if self.publisher is not None else ())
 
+    def gpu_ids(self) -> dict[int, str]:
+        """UUIDs of the node's GPUs by minor number."""
+        return {minor: device.id for minor, device in _gpus(self.devices).items() if device.id}
+
     def page_cache(self) -> bool:
         """Whether memory with page cache is to be sampled."""
         return self.node_metric is not None and self.node_metric.page_cache()
+
+    def hot_cache(self) -> bool:
+        """Whether the cold part of the page cache is to be told from it."""
+        return self.node_metric is not None and self.node_metric.hot_cache()
+
+    def notes(self) -> tuple[str, ...]:
+        """What the operator should know and is no fault."""
+        return self.node_metric.notes() if self.node_metric is not None else ()
 
     def counts(self) -> dict[str, float]:
         """Figures for /metrics."""
@@ -102,6 +119,10 @@ class Cluster:
         return counts
 
 
+def _gpus(publications: tuple[DevicePublication, ...]) -> dict[int, Device]:
+    return {minor: device for publication in publications for minor, device in publication.gpus.items()}
+
+
 def connect(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack: ExitStack) -> Cluster:
     """Start to follow this node's objects. Raises AccessError when there is no way to a cluster; that the API server
     does not answer is no reason not to start."""
@@ -114,9 +135,11 @@ def connect(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack:
     slo: Informer[SloObject] = Informer(api, SLOS, flags.node_name, SloObject, keep=keep / "nodeslo.json")
     metric: Informer[MetricObject] | None = None
     node_metric: NodeMetricReport | None = None
+    nvml = make_nvml(flags, host)
+    devices = device_publications(flags, host, lambda: node.value, nvml)
     if flags.enable_node_metric_report:
         followed = metric = Informer(api, METRICS, flags.node_name, MetricObject)
-        node_metric = NodeMetricReport(flags, host, rings, lambda: followed.value)
+        node_metric = NodeMetricReport(flags, host, rings, lambda: followed.value, nvml, lambda: _gpus(devices))
         include_node_metric(metrics, flags, node_metric)
     kubelet = Kubelet(
         access,
@@ -139,4 +162,6 @@ def connect(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack:
         first.wait(max(deadline_s - time.monotonic(), 0.0))
     evictions = Evictions(api, flags.node_name)
     stack.callback(evictions.stop)
-    return Cluster(flags, host, metrics, api, kubelet, node, slo, metric, node_metric, evictions)
+    claims = Claims(api)
+    stack.callback(claims.stop)
+    return Cluster(flags, host, metrics, api, kubelet, node, slo, metric, node_metric, evictions, claims, devices)

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
+from koordlet.act.job import Job
 from koordlet.config.flags import Flags
+from koordlet.decide import podrules
+from koordlet.kernel.knobs import KNOBS, Base
 from koordlet.report.families_attributes import attribute_families
 from koordlet.report.families_node import (
     allocatable_families,
+    gpu_families,
     pool_families,
     prediction_families,
     reclaimable_families,
@@ -17,6 +23,29 @@ from koordlet.report.metrics import Metrics, Which
 
 if TYPE_CHECKING:
     from koordlet.wiring.nodemetric import NodeMetricReport
+
+
+_POD: Final = re.compile(r"pod[^/]+|[^/]+-pod[^/]+\.slice")
+
+
+def write_times(metrics: Metrics) -> Callable[[Job, float, bool], None]:
+    """What the executor tells of each write; those of the pod rules count as the reconciler's, too."""
+
+    def told(job: Job, ms: float, ok: bool) -> None:
+        kind = "cgroup" if KNOBS[job.knob].base is Base.CGROUP else "default"
+        metrics.observe_update(ms, kind, "success" if ok else "failed")
+        if job.owner == podrules.NAME:
+            metrics.observe_reconcile(level(job.target), job.knob.value, ms, ok=ok)
+
+    return told
+
+
+def level(cgroup: str) -> str:
+    """Of a kubelet's tree by the names that it gives; any other group is a workload's, which counts as a pod."""
+    parent, _, name = cgroup.rpartition("/")
+    if _POD.fullmatch(parent.rpartition("/")[2]):
+        return "container"
+    return "kubeqos" if "kubepods" in cgroup and not _POD.fullmatch(name) else "pod"
 
 
 def include_node(metrics: Metrics, flags: Flags) -> None:
@@ -35,5 +64,7 @@ def include_node_metric(metrics: Metrics, flags: Flags, report: NodeMetricReport
         ),
         Which.EXTERNAL,
     )
+    if (gpu := report.gpu) is not None:
+        metrics.include(lambda families, snapshot: gpu_families(families, snapshot, gpu), Which.EXTERNAL)
     if "NodeMetricPromMetrics" in flags.gates.enabled:
         metrics.include(lambda families, snapshot: status_families(families, report.publication.told))

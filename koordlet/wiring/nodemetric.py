@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import structlog
 
 from koordlet.config.flags import Flags
+from koordlet.decide import coldpages
+from koordlet.kernel import kidled
 from koordlet.kernel.host import Host
+from koordlet.kernel.nvml import Nvml
 from koordlet.kube.objects import MetricObject
+from koordlet.model.device import Device, Gpu
 from koordlet.model.nodemetric import MemoryKind
 from koordlet.model.pod import Pod
 from koordlet.model.prediction import Amount, ProdPrediction
 from koordlet.model.status import Snapshot
 from koordlet.report.nodemetric_publication import MetricSpec, NodeMetricPublication
+from koordlet.sense.gpu import GpuMeter
 from koordlet.sense.numa import STEP_S, NumaMeter
 from koordlet.store.predictor import Predictor, PredictorConfig
 from koordlet.store.prodpeak import NotPredictable, ProdConfig, predict_prod
@@ -29,16 +35,33 @@ LOOK_EVERY_S: Final = 1.0
 
 
 class NodeMetricReport:
-    """Parts that live as long as the agent. One thread of its own samples NUMA nodes and trains; files may be slow."""
+    """Parts that live as long as the agent. One thread of its own samples NUMA nodes and GPUs and trains; files and
+    driver may be slow. nvml: None where GPUs are not measured. devices: GPUs with their health, by minor number."""
 
-    def __init__(self, flags: Flags, host: Host, rings: RingStore, metric: Callable[[], MetricObject | None]) -> None:
+    def __init__(
+        self,
+        flags: Flags,
+        host: Host,
+        rings: RingStore,
+        metric: Callable[[], MetricObject | None],
+        nvml: Nvml | None = None,
+        devices: Callable[[], Mapping[int, Device]] = dict,
+    ) -> None:
         self._page_cache = flags.enable_pagecache_collector
+        self._no_cold = ""
+        if coldpages.GATE not in flags.gates.enabled:
+            self._no_cold = f"gate {coldpages.GATE} is off"
+        elif not kidled.is_there(host):
+            self._no_cold = "this kernel has no kidled"
+        self._told = False
         self._prod = ProdConfig(flags.prediction_cold_start_s, flags.prediction_safety_margin_percent)
         self.spec = MetricSpec(metric)
         self.predictor = Predictor(rings, predictor_config(flags))
         self.numa = NumaMeter(host, rings)
+        self.gpu = None if nvml is None else GpuMeter(nvml, host, rings)
+        self._devices = devices
         self.publication = NodeMetricPublication(
-            self.spec, rings, self._predict, flags.node_name, lambda: tuple(self.numa.ids)
+            self.spec, rings, self._predict, flags.node_name, lambda: tuple(self.numa.ids), self.gpus
         )
         self._snapshot: Callable[[], Snapshot | None] = lambda: None
         self._stop = threading.Event()
@@ -47,10 +70,34 @@ class NodeMetricReport:
         self.predicted: ProdPrediction | None = None
         """The last one asked for; None before, and where a model is missing."""
 
+    def gpus(self) -> tuple[Gpu, ...]:
+        """Those that are measured, with what is known of their health."""
+        health = {device.id: device.healthy for device in self._devices().values()}
+        measured = self.gpu.gpus if self.gpu is not None else ()
+        return tuple(replace(gpu, healthy=health.get(gpu.id, True)) for gpu in measured)
+
     def page_cache(self) -> bool:
         """Whether memory with page cache is to be sampled."""
         policy = self.spec.current
         return self._page_cache or (policy is not None and policy.memory is MemoryKind.WITH_CACHE)
+
+    def hot_cache(self) -> bool:
+        """Whether the cold part of the page cache is to be told from it: where it is asked for, and known."""
+        return not self._no_cold and self._wants_hot()
+
+    def notes(self) -> tuple[str, ...]:
+        if not (self._no_cold and self._wants_hot()):
+            self._told = False
+            return ()
+        what = f"{MemoryKind.WITH_HOT_CACHE.value} is asked for, but {self._no_cold}: memory is reported without cache"
+        if not self._told:
+            self._told = True
+            log.warning("nodemetric.no_cold_pages", reason=self._no_cold, reported=MemoryKind.WITHOUT_CACHE.value)
+        return (f"NodeMetric: {what}",)
+
+    def _wants_hot(self) -> bool:
+        policy = self.spec.current
+        return policy is not None and policy.memory is MemoryKind.WITH_HOT_CACHE
 
     def start(self, snapshot: Callable[[], Snapshot | None]) -> None:
         self._snapshot = snapshot
@@ -77,6 +124,8 @@ class NodeMetricReport:
             return False
         if view.node.topology is not None:
             self.numa.step(view.node.topology.nodes, view.pods.pods, view.now_s)
+        if self.gpu is not None:
+            self.gpu.step(view.pods.pods, view.now_s, snapshot.wall_s)
         self.predictor.step(view.pods, view.now_s, snapshot.wall_s)
         return True
 

@@ -15,6 +15,7 @@ from koordlet.config.flags import Flags
 from koordlet.decide.podrules import terway
 from koordlet.kernel.host import Host
 from koordlet.model.effect import Applier
+from koordlet.report.metrics import Metrics
 
 
 def open_attributes(flags: Flags, host: Host) -> Attributes:
@@ -23,13 +24,17 @@ def open_attributes(flags: Flags, host: Host) -> Attributes:
 
 
 def make_appliers(
-    flags: Flags, host: Host, attributes: Attributes, replied: Callable[[str], tuple[int, int] | None]
+    flags: Flags,
+    host: Host,
+    attributes: Attributes,
+    replied: Callable[[str], tuple[int, int] | None],
+    metrics: Metrics,
 ) -> tuple[Applier, ...]:
     """Their first round, in which nothing may be wanted, undoes what a crashed agent left behind. replied: see
     OomScores."""
     return (
         OomScores(host, attributes, observe=flags.observe, told=replied),
-        CoreCookies(host, attributes, observe=flags.observe),
+        CoreCookies(host, attributes, observe=flags.observe, count=metrics.count_cookies),
         Network(attributes, observe=flags.observe),
         TerwayFiles(
             Path("/var/lib" if flags.host_mode else "/host-var-lib") / "terway/qos",

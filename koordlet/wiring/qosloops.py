@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from koordlet.config.flags import Flags
 from koordlet.decide import blkio, burst, burst_plan, memory_qos, system
@@ -12,6 +12,9 @@ from koordlet.loops import NO_BLOCKS, Engine
 from koordlet.model.blkio import BlockDevices
 from koordlet.model.pod import PodSet
 from koordlet.model.view import Policy
+
+if TYPE_CHECKING:
+    from koordlet.sense.blocks import Claims
 
 NAMES: Final = (burst_plan.NAME, memory_qos.NAME, blkio.NAME, system.NAME)
 
@@ -43,11 +46,14 @@ class ThrottlingWanted:
         return self._asked[1]
 
 
-def blocks(host: Host) -> Callable[[PodSet, Policy, float], BlockDevices]:
-    """The disks that policy and pods name, looked up while the gate is on."""
+def blocks(
+    host: Host, claims: Claims | None, count: Callable[[str, bool], None]
+) -> Callable[[PodSet, Policy, float], BlockDevices]:
+    """The disks that policy and pods name, looked up while the gate is on. claims: of a cluster. count: told of each
+    look at the machine's disks, and whether it was possible."""
     from koordlet.sense.blocks import BlockFinder  # the gate is off by default
 
-    finder = BlockFinder(host)
+    finder = BlockFinder(host, claims, lambda ok: count("local_storage_info", ok))
 
     def poll(pods: PodSet, policy: Policy, now_s: float) -> BlockDevices:
         if policy.slo is None or blkio.GATE not in policy.gates:

@@ -41,6 +41,10 @@ class Sources:
             found += pods.errors() if pods else ("kubepods: no cgroup directory yet",)
         return found
 
+    def notes(self) -> tuple[str, ...]:
+        """What the operator should know and is no fault: unknown keys, ties between declarations."""
+        return self._local.notes() if self._local else ()
+
     def failures(self) -> dict[str, int]:
         """Refused answers so far, by source."""
         counts = {"local": self._local.failures} if self._local else {}

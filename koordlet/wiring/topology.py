@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from koordlet.config.flags import Flags
 from koordlet.kernel.host import Host
+from koordlet.kernel.nvml import Nvml
 from koordlet.kube.objects import NodeObject
 from koordlet.report.device_publication import DeviceInput, DevicePublication
 from koordlet.report.topology_publication import TopologyPublication
@@ -33,8 +34,14 @@ def topology_publications(
     )
 
 
+def make_nvml(flags: Flags, host: Host) -> Nvml | None:
+    """What devices and their use are asked of; None where GPUs are nobody's matter."""
+    wanted = "Accelerators" in flags.gates.enabled and not flags.xpu_enforce_collect_from_device_infos
+    return Nvml(host) if wanted else None
+
+
 def device_publications(
-    flags: Flags, host: Host, node: Callable[[], NodeObject | None]
+    flags: Flags, host: Host, node: Callable[[], NodeObject | None], nvml: Nvml | None
 ) -> tuple[DevicePublication, ...]:
     """() with gate Accelerators off, or an interval of 0."""
     if "Accelerators" not in flags.gates.enabled or flags.node_topology_sync_interval_s <= 0:
@@ -42,7 +49,7 @@ def device_publications(
     devices = DeviceInput(
         host,
         XpuFiles(flags.xpu_device_infos_dir),
-        None if flags.xpu_enforce_collect_from_device_infos else NvidiaGpus(host),
+        None if nvml is None else NvidiaGpus(host, nvml),
         rdma="RDMADevices" in flags.gates.enabled,
     )
     return (DevicePublication(devices.poll, node, interval_s=flags.node_topology_sync_interval_s),)

@@ -11,12 +11,13 @@ import yaml
 
 from koordlet.config.errors import PolicyError
 from koordlet.config.nodemetric import format_duration, read_metric_policy
+from koordlet.model.device import GPU, POD_GPU, Gpu, pod_gpu
 from koordlet.model.nodemetric import MemoryKind, MetricPolicy
 from koordlet.model.pod import HostApp, Pod, PodSet
 from koordlet.model.prediction import Amount, ProdPrediction
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.view import NodeView
-from koordlet.report.nodemetric import CACHED, NotReportable, as_patch, build_status, problem, resource_map
+from koordlet.report.nodemetric import NotReportable, as_patch, build_status, problem, resource_map
 from koordlet.store.rings import RingStore
 from tests.hosts.cases import case_json
 
@@ -58,9 +59,14 @@ class Measured:
         prediction: ProdPrediction | None = None,
         host_apps: tuple[HostApp, ...] = (),
         numa: tuple[int, ...] = (),
+        gpus: tuple[Gpu, ...] = (),
     ) -> dict[str, Any]:
         view = NodeView(now_s=NOW_S, pods=PodSet(pods, 1, NOW_S), host_apps=host_apps)
-        return build_status(self.rings, view, policy, lambda listed: prediction, WALL_S, numa)
+        return build_status(self.rings, view, policy, lambda listed: prediction, WALL_S, numa, gpus)
+
+    def gpu(self, kind: str, name: str, core_percent: float, size: float) -> None:
+        self.series(kind, name, "core", 60, core_percent)
+        self.series(kind, name, "memory", 60, size)
 
 
 def pod(namespace: str, name: str, qos: Qos | None = Qos.LS, priority: int | None = 9500, **more: Any) -> Pod:
@@ -214,16 +220,18 @@ def test_numa_nodes_with_what_is_known_of_each() -> None:
     ]
 
 
-WITH_CACHE = replace(DEFAULT, memory=MemoryKind.WITH_CACHE)
-
-
-def test_memory_with_page_cache_is_one_definition_for_all() -> None:
+@pytest.mark.parametrize(
+    ("kind", "metric"),
+    [(MemoryKind.WITH_CACHE, "memory_cached"), (MemoryKind.WITH_HOT_CACHE, "memory_hot")],
+    ids=["all", "hot"],
+)
+def test_memory_with_page_cache_is_one_definition_for_all(kind: MemoryKind, metric: str) -> None:
     """FAULT-16: the reference subtracts one kind from the other."""
     lab = Measured().node()
     lab.fill("pod", "a", 60, 1000.0, GI)
-    for kind, name, size in (("node", "", 40.0), ("system", "", 5.0), ("pod", "a", 30.0)):
-        lab.series(kind, name, CACHED, 60, size * GI)
-    found = lab.status(pod("n", "a"), policy=WITH_CACHE)
+    for what, name, size in (("node", "", 40.0), ("system", "", 5.0), ("pod", "a", 30.0)):
+        lab.series(what, name, metric, 60, size * GI)
+    found = lab.status(pod("n", "a"), policy=replace(DEFAULT, memory=kind))
     assert found["nodeMetric"]["nodeUsage"]["resources"]["memory"] == "40Gi"
     assert found["nodeMetric"]["systemUsage"]["resources"]["memory"] == "5Gi"
     assert found["podsMetric"][0]["podUsage"]["resources"]["memory"] == "30Gi"
@@ -253,6 +261,31 @@ def test_f01_no_report_without_fresh_figures_of_the_node(kind: str, metric: str)
     lab.series(kind, "", metric, 0, 1.0, until_s=NOW_S - 30)
     assert problem(lab.rings, DEFAULT, NOW_S) == ""
     assert lab.status()["updateTime"] == "2026-01-01T00:02:00Z"
+
+
+def test_w32_gpus_of_the_node_and_of_a_pod() -> None:
+    lab = Measured().node()
+    lab.fill("pod", "a", 60, 1000.0, GI)
+    lab.gpu(GPU, "0", 51.0, 6.0 * GI)
+    lab.series(GPU, "1", "memory", 60, 0.0)  # the driver does not tell its use
+    lab.gpu(POD_GPU, pod_gpu("a", 0), 17.5, 3.0 * GI)
+    gpus = (Gpu(0, "GPU-a", 80 * GI), Gpu(1, "GPU-b", 80 * GI, healthy=False), Gpu(2, "GPU-c", 80 * GI))
+    status = lab.status(pod("n", "a"), gpus=gpus)
+
+    def row(minor: int, health: bool, **resources: str) -> dict[str, Any]:
+        found = {f"koordinator.sh/{key.replace('_', '-')}": text for key, text in resources.items()}
+        return {"type": "gpu", "id": f"GPU-{'abc'[minor]}", "minor": minor, "health": health, "resources": found}
+
+    assert status["nodeMetric"]["nodeUsage"]["devices"] == [
+        row(0, True, gpu_core="51", gpu_memory="6Gi", gpu_memory_ratio="7"),
+        row(1, False, gpu_memory="0", gpu_memory_ratio="0"),
+    ]
+    assert status["podsMetric"][0]["podUsage"]["devices"] == [
+        row(0, True, gpu_core="17", gpu_memory="3Gi", gpu_memory_ratio="3")
+    ]
+    plain = lab.status(pod("n", "a"))
+    assert "devices" not in plain["nodeMetric"]["nodeUsage"]
+    assert merged({"status": status}, as_patch(plain)) == {"status": plain}
 
 
 def merged(into: Any, patch: Any) -> Any:
@@ -291,7 +324,10 @@ spec:
     nodeMemoryCollectPolicy: usageWithoutPageCache
 status:
   nodeMetric:
-    nodeUsage: {resources: {cpu: 9876m, memory: 40268132Ki}}
+    nodeUsage:
+      resources: {cpu: 9876m, memory: 40268132Ki}
+      devices:
+      - {type: gpu, id: GPU-fd971b33, minor: 0, health: false, resources: {koordinator.sh/gpu-core: "37", koordinator.sh/gpu-memory: 6Gi, koordinator.sh/gpu-memory-ratio: "40"}}
     systemUsage: {resources: {cpu: 812m, memory: 3Gi}}
     numaUsages:
     - {numaNodeID: 0, nodeUsage: {resources: {cpu: 6500m, memory: 22Gi}}, systemUsage: {resources: {cpu: 534m, memory: 1600Mi}}}
@@ -307,7 +343,7 @@ status:
 
 
 def test_the_whole_example_comes_out_of_its_own_numbers() -> None:
-    """spec/api 5.2, devices aside: the same figures measured give the same object."""
+    """spec/api 5.2: the same figures measured give the same object."""
     example = yaml.safe_load(EXAMPLE)
     assert read_metric_policy(example["spec"]) == DEFAULT
     lab = Measured()
@@ -323,6 +359,7 @@ def test_the_whole_example_comes_out_of_its_own_numbers() -> None:
         ("host", "edge-proxy", 734.0, 512.0 * 2**20),
     ):
         lab.fill(kind, name, 300, mcpu, size)
+    lab.gpu(GPU, "0", 37.9, 6.0 * GI)
     prediction = ProdPrediction(
         (Amount(2900, 5046586573), Amount(3100, 7838315315)), (Amount(3800, 4617089844), Amount(2200, 8267812044))
     )
@@ -332,6 +369,7 @@ def test_the_whole_example_comes_out_of_its_own_numbers() -> None:
         prediction=prediction,
         host_apps=(HostApp("edge-proxy", "infra/edge-proxy", Qos.LS, "koord-prod"),),
         numa=(0, 1),
+        gpus=(Gpu(0, "GPU-fd971b33", 15 * GI, healthy=False),),
     )
     node = status["nodeMetric"]
     assert node.pop("aggregatedNodeUsages")[0]["usage"]["p95"] == usage("9876m", "40268132Ki")

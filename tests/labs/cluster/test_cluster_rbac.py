@@ -39,6 +39,11 @@ EVENT = {
     "message": "lab",
     "source": {"component": "koordlet-qosManager"},
 }
+CLAIM = {
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "scratch", "namespace": "lab"},
+    "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+}
 EVICTION = {"kind": "Eviction", "apiVersion": "policy/v1", "metadata": {"name": "victim", "namespace": "lab"}}
 
 
@@ -84,6 +89,7 @@ CALLS = [
     Call("create", "events", "POST", path_of(EVENT).rpartition("/")[0], EVENT, absent=(EVENT,)),
     Call("patch", "events", "PATCH", path_of(EVENT), {"count": 2}, MERGE_PATCH, needs=(EVENT,)),
     Call("create", "pods/eviction", "POST", f"{path_of(VICTIM)}/eviction", EVICTION, needs=(VICTIM,)),
+    Call("get", "persistentvolumeclaims", "GET", path_of(CLAIM), needs=(CLAIM,)),
     *listed("nodeslos", path_of(SLO).rpartition("/")[0]),
     *listed("nodemetrics", path_of(METRIC).rpartition("/")[0]),
     Call("patch", "nodemetrics/status", "PATCH", STATUS, {"status": METRIC["status"]}, MERGE_PATCH, needs=(METRIC,)),

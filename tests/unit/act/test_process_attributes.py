@@ -181,10 +181,16 @@ class Kernel:
 class Core:
     def __init__(self, cgroups: Cgroups) -> None:
         self.cgroups, self.kernel, self.now_s = cgroups, Kernel(), 0.0
+        self.counted: list[tuple[str, bool]] = []
         self.start()
 
     def start(self) -> None:
-        self.applier = CoreCookies(self.cgroups.host, self.cgroups.attributes(), kernel=self.kernel)
+        self.applier = CoreCookies(
+            self.cgroups.host,
+            self.cgroups.attributes(),
+            kernel=self.kernel,
+            count=lambda group, ok: self.counted.append((group, ok)),
+        )
 
     def put(self, target: str, *pids: int) -> None:
         self.kernel.start(*(pid for pid in pids if pid not in self.kernel.cookies))
@@ -263,6 +269,24 @@ def test_a_new_agent_adopts_the_old_ones_cookies(core: Core) -> None:
     core.start()
     core.round({})
     assert core.of(10, 20) == {0}, "what a killed agent left and nobody wants is cleared"
+
+
+def test_each_round_that_changes_a_group_is_counted(core: Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    core.put("a", 10)
+    core.round({"a": "g"})
+    core.round({"a": "g"})  # nothing to do
+    assert core.counted == [("g", True)]
+    core.put("a", 10, 11)
+
+    def refuse(source: int, pids: Iterable[int]) -> dict[int, OSError]:
+        return {pid: PermissionError(errno.EPERM, "Operation not permitted", "prctl") for pid in pids}
+
+    monkeypatch.setattr(core.kernel, "share", refuse)
+    core.now_s += 1
+    assert core.applier.apply((CoreCookie("a", (), "podrules", "g"),), core.now_s).failed == 1
+    assert core.counted[1:] == [("g", False)]
+    core.round({})
+    assert core.counted[2:] == [("g", True)]
 
 
 def test_a_calm_group_is_seldom_looked_at(core: Core) -> None:

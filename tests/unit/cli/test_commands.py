@@ -17,7 +17,7 @@ import structlog
 
 from koordlet.act.journal import Entry, Journal, read_boot_id
 from koordlet.act.lock import DirectoryLock, Lock
-from koordlet.cli import main
+from koordlet.cli import client, main
 from koordlet.doors.http import HttpDoor
 from koordlet.kernel.host import Host
 from koordlet.model.knob import Knob
@@ -147,6 +147,36 @@ def test_no_agent_names_the_socket_and_how_to_start_one(
     error = capsys.readouterr().err
     assert f"no agent answers on {path}" in error
     assert f"koordlet run -run-dir={tmp_path}" in error
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("/nope", "an agent's socket is called agent.sock and lies in its -run-dir (/run/koordlet by default)"),
+        ("/etc/hostname/agent.sock", "no agent answers on /etc/hostname/agent.sock"),
+        ("{tmp}", "that is a directory; its socket would be:  --socket {tmp}/agent.sock"),
+        ("{tmp}/nope", "start one:   koordlet run\n"),
+    ],
+    ids=["name", "below-a-file", "directory", "start"],
+)
+def test_advice_for_a_path_that_is_no_agents_socket(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: str, says: str
+) -> None:
+    monkeypatch.setattr(client, "DEFAULT_SOCKET", str(tmp_path / "none/agent.sock"))
+    assert main(["status", "--socket", given.format(tmp=tmp_path)]) == 1
+    error = capsys.readouterr().err
+    assert says.format(tmp=tmp_path) in error
+    assert "run-dir=/\n" not in error
+
+
+def test_an_agent_in_the_usual_place_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = tmp_path / "agent.sock"
+    usual.touch()
+    monkeypatch.setattr(client, "DEFAULT_SOCKET", str(usual))
+    assert main(["status", "--socket", "/nope"]) == 1
+    assert "leave --socket out" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("words", [["status"], ["top", "--once"], ["explain", "x"]], ids=" ".join)

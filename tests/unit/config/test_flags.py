@@ -132,10 +132,10 @@ def test_maps_are_joined_over_repetitions() -> None:
     assert "MemoryEvict" in flags.gates.enabled
 
 
-def test_a_flag_whose_feature_is_missing_warns_once() -> None:
+def test_a_flag_without_effect_warns_once_and_says_why() -> None:
     flags = parse(["-docker-endpoint=/a", "-docker-endpoint=/b", "-tsdb-path=/x"], CLUSTER)
     assert flags.warnings == (
-        "flag -docker-endpoint is accepted, but its feature is not there yet",
+        "flag -docker-endpoint has no effect: no runtime is asked: it asks us, or pods end through API and kernel",
         "flag -tsdb-path has no effect: samples live in rings of fixed size",
     )
 
@@ -147,6 +147,9 @@ def test_help_names_every_flag_with_its_default() -> None:
     assert all(f"  -{flag.name} " in text for flag in FLAGS)
     assert "(default 127.0.0.1:9316)" in text
     assert "(default :9316)" in help_text(CLUSTER)
+    for name, kind in (("cap", "duration"), ("steps", "int")):
+        assert f"-runtime-hooks-nri-backoff-{name} {kind}  (default no limit)" in text
+    assert "4611686018427387903" not in text
 
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.name)

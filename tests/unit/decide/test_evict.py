@@ -252,3 +252,15 @@ def test_choice_covers_or_takes_all_that_help_and_nothing_more(
         assert short([other for other in chosen if other is not item]) != short(chosen), "somebody goes for nothing"
     helping = [item for item in offered if any(item[1].get(r, 0) > 0 and missing[r] > 0 for r in missing)]
     assert short(chosen) == short(helping) or all(amount == 0 for amount in short(chosen).values())
+
+
+@pytest.mark.parametrize("feature", ["BEMemoryEvict", "MemoryEvict"])
+def test_a_static_pod_is_no_victim(feature: str) -> None:
+    """The kubelet starts it again at once: its end would release nothing."""
+    rule = policy([feature], memory_evict_threshold_percent=70, evict_enabled_priority_threshold=5999)
+    pods = [pod("static", priority=5000, settings=ON, static=True), pod("other", priority=5500, settings=ON)]
+    node = full(*pods, static=30 * GIB, other=5 * GIB)
+    assert names(node.memory_round(rule, 72 * GIB)) == ["other"]
+    node.remove("other")
+    node.now_s += 60
+    assert names(node.memory_round(rule, 72 * GIB)) == []

@@ -22,7 +22,7 @@ from koordlet.wire import mux, ttrpc
 from koordlet.wire import nri_pb2 as nri
 from koordlet.wire.ttrpc import Code
 from tests.hosts.cases import case_json
-from tests.unit.doors.nri_runtime import Runtime, container, pod
+from tests.unit.doors.nri_runtime import PLUGIN, Runtime, container, pod
 from tests.unit.doors.stand import Blocked, Stand
 from tests.unit.wire.golden import GOLDEN
 
@@ -94,6 +94,28 @@ def test_the_runtimes_own_bytes_are_understood(line: Callable[..., Line]) -> Non
     _, frame = found.runtime.frame()
     assert frame.data == b""
     assert [(event.hook, event.pod.uid) for event in found.stand.events] == [(Hook.PRE_RUN_POD_SANDBOX, "u1")]
+
+
+def test_w47_the_runtimes_streams_are_odd_and_grow(line: Callable[..., Line]) -> None:
+    """Each call is answered on its own stream; one that is even or was there before is refused on it."""
+    runtime = line(shake=False).runtime
+    runtime.accept()
+
+    def answered(stream: int, method: str, message: Any) -> Code | int:
+        call = ttrpc.write_call(ttrpc.Call(PLUGIN, method, message.SerializeToString(), 2.0))
+        runtime.send(mux.PLUGIN_CONN, stream, ttrpc.REQUEST, call)
+        conn, frame = runtime.frame()
+        assert (conn, frame.stream, frame.kind) == (mux.PLUGIN_CONN, stream, ttrpc.RESPONSE)
+        return ttrpc.read_answer(frame.data)[0]
+
+    configure = nri.ConfigureRequest(runtime_name="containerd", runtime_version="v2.4.2", NRI_version="v0.12.0")
+    assert answered(1, "Configure", configure) == 0
+    for stream, more in ((3, True), (5, True), (7, False)):
+        assert answered(stream, "Synchronize", nri.SynchronizeRequest(more=more)) == 0
+    assert answered(9, "CreateContainer", nri.CreateContainerRequest(pod=pod(), container=container())) == 0
+    for stream in (9, 10):
+        refused = answered(stream, "CreateContainer", nri.CreateContainerRequest(pod=pod(), container=container()))
+        assert refused == Code.INVALID_ARGUMENT
 
 
 def test_synchronize_comes_in_chunks(line: Callable[..., Line]) -> None:

@@ -43,3 +43,13 @@ def test_interrupts_are_looked_at_only_when_asked_for(tmp_path: Path) -> None:
     asked = NodeInput(parse(["--mode=standalone", "--irq-isolation"], {}), tree.host, lambda name, ok: None)
     assert quiet.poll(0.0).irqs == ()
     assert asked.poll(0.0).irqs == ((24, CpuSet(range(8))),)
+
+
+def test_what_of_the_nodes_facts_counts_as_absent_is_a_note(tmp_path: Path) -> None:
+    tree = v1_two_sockets_ht(tmp_path)
+    facts = tmp_path / "node.yaml"
+    facts.write_text('metadata: {annotations: {node.koordinator.sh/cpu-normalization-ratio: "abc"}}\n')
+    node = NodeInput(parse(["--mode=standalone", f"--node={facts}"], {}), tree.host, lambda name, ok: None)
+    node.poll(0.0)
+    assert node.error == ""
+    assert "cpu-normalization-ratio" in " ".join(node.notes)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from koordlet.kernel.host import CgroupVersion
+from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.kernel.nvml import Nvml
 from koordlet.kernel.rdma import read_rdma
 from koordlet.kube.objects import DEVICES, Metadata, NodeObject
 from koordlet.model.device import Device, DeviceSet, Health, Place
@@ -18,6 +19,7 @@ from koordlet.report.device_publication import DeviceInput, DevicePublication
 from koordlet.report.devices import desired, device_object, merged
 from koordlet.sources.nvidia import NvidiaGpus, mark, model_label, pci_address
 from koordlet.sources.xpu import PARTITIONS, XpuFiles
+from tests.hosts.nvml import FakeNvml, gpu_tree
 from tests.hosts.objects import Objects
 from tests.hosts.tree import HostTree
 
@@ -162,80 +164,14 @@ def test_pci_addresses_as_sysfs_writes_them() -> None:
     assert pci_address("00010000:3B:00.0") == "00010000:3b:00.0"
 
 
-class Nvml:
-    """The calls of nvidia-ml-py that are made, over GPUs that can be changed: no machine here has one."""
-
-    class NVMLError(Exception):
-        pass
-
-    class NVMLError_NotSupported(NVMLError):  # noqa: N801, N818
-        pass
-
-    class NVMLError_Timeout(NVMLError):  # noqa: N801, N818
-        pass
-
-    nvmlEventTypeXidCriticalError = 8  # noqa: N815
-
-    class Row:
-        def __init__(self, **values: Any) -> None:
-            self.__dict__.update(values)
-
-    def __init__(self, *names: str) -> None:
-        self.names = list(names)
-        self.inits = 0
-        self.error: Exception | None = None
-
-    def nvmlInit(self) -> None:  # noqa: N802
-        self.inits += 1
-
-    def nvmlShutdown(self) -> None:  # noqa: N802
-        pass
-
-    def nvmlDeviceGetCount(self) -> int:  # noqa: N802
-        if self.error:
-            raise self.error
-        return len(self.names)
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:  # noqa: N802
-        return index
-
-    def nvmlDeviceGetPciInfo(self, handle: int) -> Any:  # noqa: N802
-        return self.Row(busId=f"00000000:{0x3B + handle:02X}:00.0".encode())
-
-    def nvmlDeviceGetMemoryInfo(self, handle: int) -> Any:  # noqa: N802
-        return self.Row(total=80 << 30)
-
-    def nvmlDeviceGetName(self, handle: int) -> str:  # noqa: N802
-        return self.names[handle]
-
-    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
-        return f"GPU-{handle}"
-
-    def nvmlDeviceGetMinorNumber(self, handle: int) -> int:  # noqa: N802
-        return handle
-
-    def nvmlSystemGetDriverVersion(self) -> str:  # noqa: N802
-        return "570.1"
-
-    def nvmlEventSetCreate(self) -> None:  # noqa: N802
-        raise self.NVMLError_NotSupported("no events in this test; `mark` is called by hand")
-
-
-def gpu_tree(root: Path, count: int = 2) -> HostTree:
-    tree = HostTree(root, CgroupVersion.V2)
-    for index in range(count):
-        address = f"0000:{0x3B + index:02x}:00.0"
-        tree.put(f"proc/driver/nvidia/gpus/{address}/information", "")
-        tree.put(f"sys/devices/pci0000:3a/{address}/numa_node", "-1\n")
-        place = tree.root / "sys/bus/pci/devices" / address
-        place.parent.mkdir(parents=True, exist_ok=True)
-        place.symlink_to(tree.root / f"sys/devices/pci0000:3a/{address}")
-    return tree
+def gpus_of(host: Host, *names: str) -> tuple[NvidiaGpus, FakeNvml]:
+    fake = FakeNvml(*names)
+    return NvidiaGpus(host, Nvml(host, lambda: fake)), fake
 
 
 def test_gpus_and_their_labels(tmp_path: Path) -> None:
-    nvml = Nvml("NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB")
-    found = NvidiaGpus(gpu_tree(tmp_path).host, lambda: nvml).poll()
+    gpus, _ = gpus_of(gpu_tree(tmp_path).host, "NVIDIA A100-SXM4-80GB", "NVIDIA A100-SXM4-80GB")
+    found = gpus.poll()
     assert found.labels == {
         "node.koordinator.sh/gpu-vendor": "nvidia",
         "node.koordinator.sh/gpu-model": "A100-SXM4-80GB",
@@ -256,7 +192,7 @@ def test_gpus_and_their_labels(tmp_path: Path) -> None:
 
 
 def test_v23_mixed_models_have_no_label(tmp_path: Path) -> None:
-    found = NvidiaGpus(gpu_tree(tmp_path).host, lambda: Nvml("Tesla T4", "Tesla P40")).poll()
+    found = gpus_of(gpu_tree(tmp_path).host, "Tesla T4", "Tesla P40")[0].poll()
     assert "node.koordinator.sh/gpu-model" not in found.labels
 
 
@@ -264,46 +200,64 @@ def test_without_a_driver_the_library_is_not_even_loaded(tmp_path: Path) -> None
     def load() -> Any:
         raise AssertionError("loaded")
 
-    assert NvidiaGpus(HostTree(tmp_path, CgroupVersion.V2).host, load).poll() == DeviceSet()
+    host = HostTree(tmp_path, CgroupVersion.V2).host
+    assert NvidiaGpus(host, Nvml(host, load)).poll() == DeviceSet()
 
 
 def test_a_missing_library_is_a_fault_and_no_end(tmp_path: Path) -> None:
     def load() -> Any:
         raise ModuleNotFoundError("No module named 'pynvml'")
 
-    found = NvidiaGpus(gpu_tree(tmp_path).host, load).poll()
+    host = gpu_tree(tmp_path).host
+    found = NvidiaGpus(host, Nvml(host, load)).poll()
     assert found.devices == ()
     assert "pynvml" in found.faults[0]
 
 
 def test_health_by_xid_and_recovery_with_the_driver(tmp_path: Path) -> None:
-    nvml = Nvml("Tesla T4", "Tesla T4")
-    gpus = NvidiaGpus(gpu_tree(tmp_path).host, lambda: nvml)
+    gpus, nvml = gpus_of(gpu_tree(tmp_path).host, "Tesla T4", "Tesla T4")
     gpus.poll()
     for xid in (13, 31, 43, 45, 68, 109):  # faults of programs
-        mark(nvml, Nvml.Row(eventType=8, eventData=xid, device=0), gpus._sick)
+        mark(nvml, FakeNvml.Row(eventType=8, eventData=xid, device=0), gpus._sick)
     assert all(device.healthy for device in gpus.poll().devices)
-    mark(nvml, Nvml.Row(eventType=8, eventData=48, device=0), gpus._sick)
+    mark(nvml, FakeNvml.Row(eventType=8, eventData=48, device=0), gpus._sick)
     first, second = gpus.poll().devices
     assert (first.health, second.healthy) == (
         Health(False, "Xid48", "Xid error detected on device, error code: 48"),
         True,
     )
-    nvml.error = Nvml.NVMLError("driver is gone")
+    nvml.error = FakeNvml.NVMLError("driver is gone")
     assert gpus.poll().faults == ("nvml: driver is gone",)
     nvml.error = None
     assert all(device.healthy for device in gpus.poll().devices)
     assert nvml.inits == 2
 
 
-def test_a_gpu_that_was_reset_is_healthy_again(tmp_path: Path) -> None:
-    nvml = Nvml("Tesla T4", "Tesla T4")
-    gpus = NvidiaGpus(gpu_tree(tmp_path).host, lambda: nvml)
+def test_a_session_that_somebody_else_began_anew_forgets_old_faults(tmp_path: Path) -> None:
+    host = gpu_tree(tmp_path).host
+    fake = FakeNvml("Tesla T4", "Tesla T4")
+    session = Nvml(host, lambda: fake)
+    gpus = NvidiaGpus(host, session)
     gpus.poll()
-    mark(nvml, Nvml.Row(eventType=8, eventData=79, device=1), gpus._sick)
-    nvml.names.pop()
+    mark(fake, FakeNvml.Row(eventType=8, eventData=48, device=0), gpus._sick)
+    session.close()
+    assert all(device.healthy for device in gpus.poll().devices)
+
+
+def test_minors_and_ids_for_the_pod_resources_proxy() -> None:
+    rig = Rig()
+    rig.found = DeviceSet((gpu(0), gpu(3), Device("rdma", "0000:3b:00.0", 1, ())))
+    rig.look()
+    assert {minor: device.id for minor, device in rig.publication.gpus.items()} == {0: "GPU-0", 3: "GPU-3"}
+
+
+def test_a_gpu_that_was_reset_is_healthy_again(tmp_path: Path) -> None:
+    gpus, nvml = gpus_of(gpu_tree(tmp_path).host, "Tesla T4", "Tesla T4")
+    gpus.poll()
+    mark(nvml, FakeNvml.Row(eventType=8, eventData=79, device=1), gpus._sick)
+    board = nvml.boards.pop()
     assert len(gpus.poll().devices) == 1
-    nvml.names.append("Tesla T4")
+    nvml.boards.append(board)
     assert all(device.healthy for device in gpus.poll().devices)
 
 
@@ -396,6 +350,6 @@ def test_device_files_come_before_nvml_and_rdma_beside_them(tmp_path: Path) -> N
         def poll(self) -> DeviceSet:
             raise AssertionError("asked")
 
-    found = DeviceInput(tree.host, files, Never(tree.host), rdma=True).poll()
+    found = DeviceInput(tree.host, files, Never(tree.host, Nvml(tree.host)), rdma=True).poll()
     assert [device.kind for device in found.devices] == ["gpu", "rdma"]
     assert [device.kind for device in DeviceInput(tree.host, files, None, rdma=False).poll().devices] == ["gpu"]

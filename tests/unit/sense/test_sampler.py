@@ -357,6 +357,69 @@ def test_too_few_descriptors_is_said_once_and_leaves_the_rest_working(
     assert node.sampler.counts().rows == 20
 
 
+def test_some_descriptors_stay_free_for_whoever_asks_what_is_wrong(node: Node) -> None:
+    for index in range(40):
+        node.tree.make(f"p{index}")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, hard))
+    try:
+        node.sync(*(pod(f"p{index}") for index in range(40)))
+        assert node.sampler.counts().descriptors <= 100 - 25
+        assert "EMFILE" in node.sampler.lack
+        for _ in range(3):
+            os.close(os.dup(0))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def idle_page_stats(**cold_bytes: int) -> str:
+    """As kidled prints it; columns from [60,120) scans on are cold."""
+    heads = ["# version: 1.0", "# page_scans: 92", "# slab_scans: 92", "# scan_period_in_seconds: 5",
+             "# use_hierarchy: 1", "# buckets: 1,2,5,15,30,60,120,240", *["#"] * 8]  # fmt: skip
+    kinds = [f"{dirty}{swap}{fixed}{active}" for active in "ia" for fixed in "eu" for swap in "sf" for dirty in "cd"]
+    rows = [f"  {name} 4096 4096 4096 4096 4096 {cold_bytes.get(name, 0)} 0 0" for name in (*kinds, "slab")]
+    return "\n".join([*heads, *rows]) + "\n"
+
+
+def test_the_cold_part_of_the_page_cache_is_left_out_where_the_kernel_tells_it(tmp_path: Path) -> None:
+    node = Node(Tree(tmp_path, CgroupVersion.V1))
+    node.sampler = Sampler(node.tree.host, node.rings, nominal_time=True, hot_cache=lambda: True)
+    for cgroup in ("web", "redis"):
+        node.tree.make(cgroup)
+        node.tree.memory(cgroup, 100 * MIB, 50 * MIB)
+    node.sync(pod("web"), apps=(HostApp("redis", "redis"),))
+
+    def seconds(count: int) -> None:
+        for _ in range(count):
+            node.second(node_mcpu=100, web=10, redis=10)
+
+    def found(kind: str, name: str, metric: str = "memory_hot") -> float | None:
+        aggregate = node.rings.latest(kind, name, metric)
+        return None if aggregate is None else aggregate.latest
+
+    seconds(12)  # a kernel without kidled
+    assert found("node", "", "memory_cached") is not None
+    assert found("node", "") is None
+
+    def cold(cgroup: str, text: str) -> None:
+        (node.tree.host.dir("memory", cgroup) / "memory.idle_page_stats").write_text(text)
+
+    cold("", idle_page_stats(cfei=70 * MIB))
+    cold("web", idle_page_stats(cfei=30 * MIB, dfei=5 * MIB, cfea=9 * MIB, slab=9 * MIB))
+    seconds(10)  # not yet known of one of them: nor is the rest, the system's
+    assert (found("pod", "uid-web"), found("host", "redis"), found("node", "")) == (115 * MIB, None, None)
+    cold("redis", idle_page_stats(cfui=10 * MIB))
+    seconds(10)
+    used = ((1 << 24) - 1) * 1024
+    assert (found("pod", "uid-web"), found("host", "redis")) == (115 * MIB, 140 * MIB)
+    assert found("node", "") == used - 70 * MIB
+    assert found("system", "") == used - 70 * MIB - 255 * MIB
+    cold("redis", "garbage")
+    node.rings.close("host", "redis")
+    seconds(10)
+    assert found("host", "redis") is None
+
+
 def test_memory_with_page_cache_is_sampled_while_it_is_wanted(node: Node) -> None:
     """Pods: anonymous memory and file pages; host applications: all that is charged; system: the node's rest."""
     wanted = False
@@ -419,6 +482,7 @@ def test_a_lack_of_descriptors_is_told_until_it_is_over(node: Node) -> None:
         node.sync(pod("a"), pod("b"))
         assert "EMFILE" in node.sampler.lack
         assert node.sampler.lack.startswith("2 cgroups are not measured")
+        assert "the limit of open files is 3: raise it" in node.sampler.lack
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     node.second(0)

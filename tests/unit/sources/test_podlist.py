@@ -46,6 +46,14 @@ def test_a_static_pod_is_known_by_its_config_hash() -> None:
     assert pod.containers[0].requests == Resources(cpu_mcpu=100, memory_bytes=100 * 2**20)
     (mirror,) = decode(case_json("static-pod-config-hash-uid", "api_mirror.json")).pods
     assert (mirror.uid, mirror.cgroup) == (expected["key_from_api_object"], expected["cgroup"])
+    assert (pod.static, mirror.static) == (True, True)
+
+
+@pytest.mark.parametrize(("source", "static"), [("file", True), ("http", True), ("api", False), (None, False)])
+def test_where_the_kubelet_has_a_pod_from(source: str | None, static: bool) -> None:
+    annotations = {} if source is None else {"kubernetes.io/config.source": source}
+    (pod,) = decode(item(metadata={"annotations": annotations})).pods
+    assert pod.static is static
 
 
 def test_a_container_without_id_is_skipped_silently() -> None:
@@ -261,3 +269,18 @@ def test_a_pod_whose_text_is_as_it_was_is_the_same_object() -> None:
     with pytest.raises(PodListError):
         decoder.decode(body(one, {"metadata": []}))
     assert decoder.decode(body(one)).pods[0] is first.pods[0]
+
+
+def test_claims_of_volumes_whose_io_is_limited() -> None:
+    blocks = [{"name": name, "type": "podvolume", "ioCfg": {"readBPS": 1}} for name in ("data", "tmp", "inline")]
+    annotations = {"koordinator.sh/blkioQOS": json.dumps({"blocks": blocks})}
+    volumes = [
+        {"name": "data", "persistentVolumeClaim": {"claimName": "data-p-0"}},
+        {"name": "tmp", "ephemeral": {"volumeClaimTemplate": {}}},
+        {"name": "inline", "csi": {"driver": "x"}},
+        {"name": "other", "persistentVolumeClaim": {"claimName": "not-limited"}},
+    ]
+    (pod,) = decode(item(metadata={"annotations": annotations}, spec={"volumes": volumes})).pods
+    assert pod.claims == (("data", "data-p-0"), ("tmp", "p-tmp"))
+    (pod,) = decode(item(spec={"volumes": volumes})).pods
+    assert pod.claims == ()

@@ -142,3 +142,9 @@ def test_a_containers_place_follows_from_its_id_where_the_runtime_tells_none() -
     made = make_container(found, "cri-o", FULL, Kubepods(Driver.SYSTEMD))
     assert (made.id, made.cgroup) == ("cri-o://abc123", f"{FULL}/crio-abc123.scope")
     assert make_container(found, "cri-o", FULL, None).cgroup == ""
+
+
+@pytest.mark.parametrize(("source", "static"), [("file", True), ("api", False)])
+def test_the_runtime_hands_on_where_the_kubelet_had_a_pod_from(source: str, static: bool) -> None:
+    sandbox = Sandbox("u1", "ns", "p", annotations={"kubernetes.io/config.source": source})
+    assert make_pod(sandbox).static is static
