@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.text import Text
 
 MAX_ROWS: Final = 10
+VENDOR: Final = "needs an Anolis kernel"
 
 
 def main(argv: list[str]) -> int:
@@ -53,8 +54,12 @@ def page(answer: dict[str, Any]) -> list[RenderableType]:
         "Workloads",
         f"{pods['known']} known, {pods['active']} live, {pods['best_effort']} best effort, read {_ago(pods['age_s'])}",
     )
+    at_rest = [one for one in answer["strategies"] if not (one["decisions"] or one["error"] or one["notes"])]
     for strategy in answer["strategies"]:
-        rows.add_row("Strategy", _strategy(strategy))
+        if strategy not in at_rest:
+            rows.add_row("Strategy", _strategy(strategy))
+    if at_rest:
+        rows.add_row("At rest", _dim(", ".join(one["name"] for one in at_rest)))
     rows.add_row("Values", _values(answer["knobs"]))
     parts: list[RenderableType] = [rows]
     bad = [row for row in answer["knobs"]["rows"] if row["state"] in ("failed", "unsupported")]
@@ -62,13 +67,15 @@ def page(answer: dict[str, Any]) -> list[RenderableType]:
         parts += ["", _bold("Values that the kernel does not take"), indent(_failing(bad))]
     missing = [row for row in answer["capabilities"] if row["level"] == "unsupported"]
     if missing:
-        names = ", ".join(row["name"] for row in missing)
-        parts += ["", _dim(f"Not on this machine: {names} (koordlet check says what to do)")]
+        names = [row["name"] for row in missing if VENDOR not in row["reason"]]
+        if len(names) < len(missing):
+            names.append(f"{len(missing) - len(names)} that only Anolis kernels have")
+        parts += ["", _dim(f"Not on this machine: {', '.join(names)} (koordlet check says what to do)")]
     return parts
 
 
-def heading(answer: dict[str, Any]) -> Text:
-    """`0.1.0, enforcing, 0.4 s ago`, and what is wrong."""
+def heading(answer: dict[str, Any], more: str = "") -> Text:
+    """`0.1.0, enforcing, 0.4 s ago`, and what is wrong. more: what else the first line says."""
     from rich.text import Text
 
     line = Text()
@@ -80,7 +87,7 @@ def heading(answer: dict[str, Any]) -> Text:
         line.append("enforcing", "green")
     age_s = answer["age_s"]
     late = age_s > 5 * answer["interval_s"]
-    line.append(f", as of {words.age(age_s)} ago", "bold red" if late else "")
+    line.append(f", as of {words.age(age_s)} ago", "bold red" if late else "").append(more, "dim")
     for reason in answer["degraded"]:
         line.append(f"\ndegraded: {reason}", "red")
     for note in answer["notes"]:

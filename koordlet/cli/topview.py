@@ -17,7 +17,8 @@ BAR_WIDTH: Final = 24
 MIN_POD_ROWS: Final = 3
 MAX_WHY_LINES: Final = 3
 NO_WORKLOADS: Final = (
-    "No workload is known. Declare some with -workloads=FILE, or name a kubelet's list with -pods=URL."
+    "No workload is known. Declare some with -workloads=FILE, or name a kubelet's list with -pods=URL.\n"
+    "One that is declared is known as soon as a cgroup matches it."
 )
 QOS_STYLE: Final = {"LSE": "bold blue", "LSR": "blue", "LS": "green", "BE": "magenta", "SYSTEM": "dim"}
 
@@ -35,7 +36,8 @@ def frame(
     node = _node(answer, width)
     lines += ["", *node, ""]
     if answer["pods"] or answer["host_apps"]:
-        used = 5 + len(answer["degraded"]) + bool(fault) + len(node) + len(answer["classes"]) + 2 * bool(keys)
+        told = len(answer["degraded"]) + len(answer["notes"]) + bool(fault)
+        used = 5 + told + len(node) + len(answer["classes"]) + 2 * bool(keys)
         room = None if height is None else max(MIN_POD_ROWS, height - used)
         lines += [_classes(answer), "", _pods(answer, room)]
     else:
@@ -49,9 +51,9 @@ def _title(answer: dict[str, Any]) -> Text:
     from rich.text import Text
 
     line = Text().append("koordlet", "bold").append(f" on {answer['node']['name'] or 'this node'}: ")
-    line.append_text(heading(answer))
-    tick = f", tick {answer['tick']['ticks']} took {answer['tick']['last_ms']:.1f} ms"
-    return line if answer["degraded"] else line.append(tick, "dim")
+    return line.append_text(
+        heading(answer, f", tick {answer['tick']['ticks']} took {answer['tick']['last_ms']:.1f} ms")
+    )
 
 
 def _node(answer: dict[str, Any], width: int) -> list[RenderableType]:

@@ -46,6 +46,8 @@ def explain_json(
     if isinstance(found, list):
         several = {pod.key for pod in snapshot.view.pods.pods if pod.name == what.strip()}.issuperset(found)
         reason = "several workloads have this name" if found and several else "no workload and no cgroup of that name"
+        if what.strip().lower() == "be":
+            reason = "there is no best-effort group here yet: no workload of class BE is known"
         return {"query": what, "found": False, "reason": reason, "candidates": found[:MAX_CANDIDATES]}
     kind, pod, targets = found
     ours = [held for held in snapshot.apply.held if _inside(held.target, targets)]

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,8 @@ from koordlet.doors.http import HttpDoor
 from koordlet.kernel.host import Host
 from koordlet.model.knob import Knob
 from koordlet.model.status import Snapshot
+from koordlet.model.support import Capability, Level, Support
+from koordlet.model.view import Outcome
 from koordlet.report.audit import AuditLog
 from koordlet.report.metrics import Metrics
 from koordlet.report.pages import Pages
@@ -77,7 +80,7 @@ STATUS = [
     "Not on this machine: psi.cgroup",
 ]
 TOP = [
-    "koordlet on node-a: enforcing",
+    "koordlet on node-a: enforcing, as of 0.4 s ago, tick 321 took 3.2 ms\ndegraded:",
     "59 %  4.70 of 8.00 cores  online 3.20, best effort 1.50",
     "1.2 %  of the time something online waits for a CPU",
     "may use 2.00 cores (cpu.cfs_quota_us by suppress)",
@@ -113,6 +116,28 @@ def test_pages(agent: str, capsys: pytest.CaptureFixture[str], words: list[str],
 def test_json(agent: str, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     assert main([*words, "--socket", agent, "--output", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["mode"] == "enforce"
+
+
+def test_what_is_at_rest_and_what_only_vendors_have_take_one_line_each(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing: Outcome[object] = Outcome((), None)
+    table = dict(SNAPSHOT.view.support.table)
+    for name in ("cpu.bvt_warp_ns", "memory.priority"):
+        table[name] = Capability(name, Level.UNSUPPORTED, f"{name}: file absent, needs an Anolis kernel")
+    view = replace(SNAPSHOT.view, support=Support(table), be_roots=())
+    snapshot = replace(SNAPSHOT, view=view, outcomes={**SNAPSHOT.outcomes, "burst": nothing, "blkio": nothing})
+    door = open_door(tmp_path / "k.sock", snapshot)
+    try:
+        assert main(["status", "--socket", str(tmp_path / "k.sock")]) == 0
+        assert main(["explain", "be", "--socket", str(tmp_path / "k.sock")]) == 1
+    finally:
+        door.close()
+    said = capsys.readouterr()
+    assert "At rest       burst, blkio" in said.out
+    assert said.out.count("wants 1 value") == 2
+    assert "Not on this machine: psi.cgroup, 2 that only Anolis kernels have" in said.out
+    assert "there is no best-effort group here yet" in said.err
 
 
 def test_top_prints_as_many_frames_as_asked(
