@@ -199,10 +199,17 @@ class Rows:
         return True
 
     def _room(self) -> bool:
-        """Some descriptors stay free: who could not be asked any more could not say what is wrong either."""
+        """Some descriptors stay free: who could not be asked any more could not say what is wrong either. The kernel
+        gives the lowest free number, so it tells how many are in use."""
         limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-        reserve = min(RESERVE, limit // 4)
-        return limit == resource.RLIM_INFINITY or self.descriptors + PER_ROW <= limit - reserve
+        if limit == resource.RLIM_INFINITY:
+            return True
+        try:
+            lowest = os.open("/", os.O_PATH | os.O_CLOEXEC)
+        except OSError:
+            return False
+        os.close(lowest)
+        return lowest + PER_ROW <= limit - min(RESERVE, limit // 4)
 
     def _series(self, target: Target, metric: str) -> int:
         kind = _SERIES_KIND.get(target.kind)
