@@ -60,8 +60,8 @@ class Executor:
     """Not thread-safe: one thread calls `apply`. `held` may be called from any.
 
     observe: nothing is written and no journal is needed. writer: how a file is written; tests pass one that enforces
-    the kernel's rules on a copied tree. observed: told of each write. replies: what a runtime writes in our name. owes: a predecessor left values in
-    force, for `give_back_left` to judge.
+    the kernel's rules on a copied tree. observed: told of each write. replies: what a runtime writes in our name. owes:
+    a predecessor left values in force, for `give_back_left` to judge.
     """
 
     def __init__(
