@@ -1,4 +1,8 @@
-"""CPU eviction: best effort starved below its satisfaction, a node too busy, a ledger overdrawn. Pure. (spec 5)"""
+"""CPU eviction: best effort starved below its satisfaction, a node too busy, a ledger overdrawn. Pure. (spec 5)
+
+Satisfaction is judged on a limit that has settled. One that grows is on its way back, after a burst of the online side
+or after blindness, when it had been taken to its safe floor: who is evicted then is evicted for our own ramp.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,7 @@ from typing import Final
 
 from koordlet.decide.allocatable import ledger_task
 from koordlet.decide.evict import EMPTY, Amounts, Book, Task, fresh, step, threshold_of
+from koordlet.decide.freshness import FRESH_INTERVALS
 from koordlet.decide.victims import best_effort, cpu_used, up_to_priority
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.pod import Pod
@@ -41,11 +46,13 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """started_s: of the first tick. request: (pods.revision, sum of batch-cpu requests of BE pods)."""
+    """started_s: of the first tick. request: (pods.revision, sum of batch-cpu requests of BE pods). settled: best
+    effort's limit is no larger than at the sample before, which is not old."""
 
     started_s: float | None = None
     samples: tuple[Sample, ...] = ()
     request: tuple[int, int] = (-1, 0)
+    settled: bool = False
     book: Book = EMPTY
     faults: tuple[str, ...] = field(default=())
 
@@ -105,7 +112,15 @@ def _sampled(state: State, view: NodeView, policy: Policy, threshold: Threshold)
         limit = None if offered is None else max(offered, 1)
     sample = Sample(node.at_s, int(node.value), None if be is None else int(be.value), state.request[1], limit)
     kept = tuple(old for old in state.samples if old.at_s > node.at_s - window)
-    return replace(state, samples=(*kept, sample))
+    near_s = max(FRESH_INTERVALS * view.interval_s, 2 * window / MAX_SAMPLES)
+    settled = bool(state.samples) and _settled(state.samples[-1], sample, near_s)
+    return replace(state, samples=(*kept, sample), settled=settled)
+
+
+def _settled(before: Sample, now: Sample, near_s: float) -> bool:
+    if before.limit_mcpu is None or now.limit_mcpu is None:
+        return False
+    return now.at_s - before.at_s <= near_s and now.limit_mcpu <= before.limit_mcpu
 
 
 def be_limit_mcpu(roots: tuple[BeRoot, ...]) -> int | None:
@@ -148,7 +163,7 @@ def node_release_mcpu(used: float, capacity: int, threshold: int, lower: int) ->
 def _tasks(view: NodeView, policy: Policy, threshold: Threshold, capacity: int, state: State) -> Iterator[Task]:
     broken = dict(_faults(threshold, policy))
     found: tuple[tuple[str, Callable[[], Task | None]], ...] = (
-        (SATISFACTION, lambda: _satisfaction(view, threshold, state.samples)),
+        (SATISFACTION, lambda: _satisfaction(view, threshold, state.samples) if state.settled else None),
         (ALLOCATABLE, lambda: _allocatable(view, threshold, capacity)),
         (NODE, lambda: _node(view, threshold, capacity, state.samples)),
     )
