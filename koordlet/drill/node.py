@@ -7,9 +7,13 @@ import time
 from pathlib import Path
 from typing import Final
 
+from koordlet.load.cgroups import Group
+
 MAX_CPU_SHARE: Final = 0.7
 MAX_MEMORY_SHARE: Final = 0.8
 MAX_MEMORY_STALL_PERCENT: Final = 5.0
+WINDOW_S: Final = 0.5
+"""Shorter ones are too coarse: /proc/stat counts in hundredths of a second."""
 
 
 def under_pressure() -> str:
@@ -31,6 +35,35 @@ def cpu_share(seconds: float) -> float:
     time.sleep(seconds)
     after = _ticks()
     return (after[0] - before[0]) / max(after[1] - before[1], 1)
+
+
+class Others:
+    """What the node does beside these cgroups, in windows of half a second: the agent leaves that much to them.
+
+    peak: the most in one window since `again`, of the node's CPUs, 0 before the first.
+    """
+
+    def __init__(self, *groups: Group) -> None:
+        self._groups = groups
+        self.again()
+
+    def again(self) -> None:
+        self.peak = 0.0
+        self._before = self._read()
+
+    def look(self) -> float:
+        """Call it often; returns the peak."""
+        before, now = self._before, self._read()
+        if now[0] - before[0] >= WINDOW_S:
+            share = (now[1] - before[1] - (now[3] - before[3])) / max(now[2] - before[2], 1)
+            self.peak, self._before = max(self.peak, share), now
+        return self.peak
+
+    def _read(self) -> tuple[float, float, float, float]:
+        """Monotonic seconds; ticks of the node that were busy, all ticks, ticks of the groups."""
+        busy, total = _ticks()
+        groups = sum(group.usage_ns() for group in self._groups) / 1e9 * os.sysconf("SC_CLK_TCK")
+        return time.monotonic(), busy, total, groups
 
 
 def memory() -> tuple[int, int]:

@@ -99,6 +99,18 @@ class Agent:
     def write_policy(self, threshold: dict[str, Any]) -> None:
         self.write_policy_text(json.dumps({"resourceUsedThresholdWithBE": threshold}))
 
+    def change_policy(self, threshold: dict[str, Any]) -> None:
+        """Returns once it is in force. Raises LoadError when it is not soon."""
+        before = self._loaded()
+        self.write_policy(threshold)
+        if until(lambda: self._loaded() > before, READY_S, 0.05) is None:
+            raise LoadError(f"the policy was not taken: {self.last_words()}")
+
+    def _loaded(self) -> int:
+        """How often it took a new policy, by its log."""
+        lines = self.log.read_text(errors="replace").splitlines()
+        return sum("config.loaded" in line and "policy.json" in line for line in lines)
+
     def write_policy_text(self, text: str) -> None:
         """Whole, as an editor that renames would."""
         (self.directory / ".policy").write_text(text)

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Final
 
 from koordlet.demo.layout import cpu_count
+from koordlet.drill.node import Others
 from koordlet.drill.stage import TOO_BUSY, Agent, Check, Stage, Verdict, took, until
 from koordlet.load import child
 from koordlet.load.batch import BatchKind, typical
@@ -18,6 +19,10 @@ from koordlet.load.errors import LoadError
 OLD_AFTER_S: Final = 4.0
 """Three intervals, and the one that has begun."""
 FLOOR_AFTER_S: Final = 15.0
+FLOOR_PERCENT: Final = 5
+CEILING_PERCENT: Final = 95
+"""Much is lent, so that a busy node leaves something to hold."""
+GROW_S: Final = 20.0
 FEED_S: Final = 0.1
 COPIED: Final = ("stat", "meminfo")
 
@@ -71,40 +76,58 @@ class Feeder:
 
 def stale_metrics(stage: Stage) -> Verdict:
     layout = stage.layout()
-    threshold = {"enable": True, "cpuSuppressPolicy": "cfsQuota", "memoryEvictThresholdPercent": 99}
+    threshold = {
+        "enable": True,
+        "cpuSuppressPolicy": "cfsQuota",
+        "cpuSuppressThresholdPercent": CEILING_PERCENT,
+        "memoryEvictThresholdPercent": 99,
+    }
     # 100 % is no floor at all: what best effort has is kept for ever.
-    floor = 10 if stage.protected else 100
+    floor = FLOOR_PERCENT if stage.protected else 100
     words = (f"--stale-floor-percent={floor}", "--feature-gates=BEMemoryEvict=true")
+    floor_us = cpu_count() * 1000 * FLOOR_PERCENT
     with (
         stage.directory() as directory,
         Feeder(directory / "proc") as feeder,
-        child.start(typical(BatchKind.COMPUTE, 90, cpu_count()), layout.batch.procs_files) as batch,
+        child.start(typical(BatchKind.COMPUTE, 120, cpu_count()), layout.batch.procs_files) as batch,
         Agent(layout, directory, threshold, f"-proc-root-dir={directory / 'proc'}", *words) as agent,
     ):
         batch.go(time.monotonic_ns())
+
+        def quota_us() -> int:
+            return layout.be_root.quota_us() or 0
+
         if until(lambda: layout.be_root.quota_us() is not None, 10) is None:
             raise LoadError(f"no quota was ever set: {agent.last_words()}")
-        floor_us = cpu_count() * 100_000 // 10
-        if until(lambda: (layout.be_root.quota_us() or 0) >= 2 * floor_us, 20) is None:
+        if until(lambda: quota_us() >= 2 * floor_us, 20) is None:
             raise LoadError(TOO_BUSY)
         feeder.pause()
         paused_s = time.monotonic()
         time.sleep(OLD_AFTER_S)
         # Whoever acts on the last figures, or takes absent ones for zero, evicts now.
-        agent.write_policy({**threshold, "memoryEvictThresholdPercent": 1, "memoryEvictLowerPercent": 0})
-        held = layout.be_root.quota_us() or 0
+        agent.change_policy({**threshold, "memoryEvictThresholdPercent": 1, "memoryEvictLowerPercent": 0})
+        held = quota_us()
         if held <= floor_us:  # then there is nothing left to see
             raise LoadError(TOO_BUSY)
         lowest = highest = held
         while time.monotonic() - paused_s < FLOOR_AFTER_S - 2:
-            now = layout.be_root.quota_us() or 0
+            now = quota_us()
             lowest, highest = min(lowest, now), max(highest, now)
             time.sleep(0.1)
-        floored = until(lambda: (layout.be_root.quota_us() or 1 << 60) <= floor_us, 8)
+        floored = until(lambda: 0 < quota_us() <= floor_us, 8)
         evicted = [row for row in agent.audit() if row.get("reason") == "BEMemoryEvict"]
-        agent.write_policy(threshold)
+        agent.change_policy(threshold)
         feeder.resume()
-        grown = until(lambda: (layout.be_root.quota_us() or 0) > floor_us, 15)
+        others = Others(layout.batch)
+
+        def grows() -> bool:
+            others.look()
+            return quota_us() > floor_us
+
+        grown = until(grows, GROW_S, 0.05)
+        # Where others leave hardly more than the floor, best effort cannot grow.
+        if grown is None and stage.protected and others.peak > (CEILING_PERCENT - 2 * FLOOR_PERCENT) / 100:
+            raise LoadError(TOO_BUSY)
     return Verdict(
         "stale-metrics",
         (

@@ -14,6 +14,9 @@ from koordlet.model.view import Reading
 from koordlet.sense.kept import KeptFile
 
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+MAX_MISSED: Final = 2
+"""Failed reads in a row that the next rate may span. Over a longer gap it is no figure to take the pods' present use
+from: what best effort used before the gap would count as use by the system."""
 
 
 class NodeMeter:
@@ -32,6 +35,7 @@ class NodeMeter:
         self._meminfo = KeptFile(host.proc_root / "meminfo")
         self._out = ffi.new("struct kl_node *")
         self._base: tuple[int, float] | None = None
+        self._missed = 0
 
     def read(self, now_s: float) -> None:
         """Takes new readings. The first one gives no CPU usage, nor does a counter that went back."""
@@ -39,8 +43,12 @@ class NodeMeter:
         if lib.kl_node_read(self._stat.fd(), self._meminfo.fd(), out) != 0:
             self.errors += 1
         if out.has_cpu:
+            self._missed = 0
             self._count(out.busy_ticks, now_s)
         else:
+            self._missed += 1
+            if self._missed > MAX_MISSED:
+                self._base = None
             self._stat.close()
         if out.has_memory:
             self.memory = Reading(max(out.memory_total - out.memory_available, 0), now_s)

@@ -68,8 +68,9 @@ def test_cpus_taken_offline_at_run_time_are_gone_and_come_back(lab: Lab) -> None
 def test_live_tests_pass_in_the_guest(lab: Lab, request: pytest.FixtureRequest) -> None:
     """Everything marked `live` runs again on cgroup v2 with eight CPUs; the guest's report comes back to the host."""
     chosen = os.environ.get("GUEST_K", "")
+    drills = "KOORDLET_DRILLS=1 " if "KOORDLET_DRILLS" in os.environ else ""
     code, text = lab.run(
-        f"$PYTHON -m pytest {GUEST_TESTS} -m live -p no:cacheprovider -v -rP --durations=12 --no-header "
+        f"{drills}$PYTHON -m pytest {GUEST_TESTS} -m live -p no:cacheprovider -v -rP --durations=12 --no-header "
         f"--junitxml=/run/lab/report.xml {f'-k {chosen!r}' if chosen else ''}",
         timeout_s=2400,
         follow=True,

@@ -22,13 +22,7 @@ pytestmark = [
 DRILLS = ("cpu-surge", "mem-surge", "stale-metrics", "agent-kill", "policy-bad", "rollback")
 
 
-# How fast a node gives CPU back and takes it again is only to be judged where nothing else runs.
-QUIET = {"cpu-surge", "stale-metrics"}
-
-
 def drill(name: str, *words: str) -> dict[str, Any]:
-    if name in QUIET and "KOORDLET_DRILLS" not in os.environ:
-        pytest.skip("judged on a quiet machine: KOORDLET_DRILLS=1 asks for it")
     if reason := why_not():
         pytest.skip(reason)
     ran = koordlet("drill", name, "--yes", "--whatever-the-load", "--seconds=8", "--output=json", *words)

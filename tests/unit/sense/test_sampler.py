@@ -215,7 +215,20 @@ def test_node_readings_outlive_a_lost_file_by_ten_seconds(node: Node) -> None:
         usage = node.second()
     assert usage.node_mcpu is not None
     assert usage.system_mcpu is None
-    assert value(node.second(550 * 11).node_mcpu) == 550  # averaged over the gap
+    # What was used over the gap says nothing about now, and would be held against the pods' present use.
+    assert node.second(550 * 11).node_mcpu == Reading(500, 102.0)
+    assert value(node.second(300).node_mcpu) == 300
+
+
+def test_two_failed_reads_are_averaged_over(node: Node) -> None:
+    node.sync()
+    node.second(0)
+    node.second(500)
+    stat = node.tree.host.proc_root / "stat"
+    stat.write_text("garbage\n")
+    node.second()
+    node.second()
+    assert value(node.second(550 * 3).node_mcpu) == 550
 
 
 def test_a_node_counter_that_went_back_gives_no_sample(node: Node) -> None:
