@@ -20,7 +20,7 @@ from koordlet.doors.admission import OWNER, Admitted, Inbox
 from koordlet.model.blkio import BlockDevices
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.effect import Applier, Effect, EffectReport
-from koordlet.model.eviction import Eviction
+from koordlet.model.eviction import Evict, Eviction
 from koordlet.model.hardware import Hardware
 from koordlet.model.knob import Decision
 from koordlet.model.pod import NO_CLAIM, HostApp, Pod, PodSet, Tree
@@ -347,13 +347,17 @@ class Engine:
         wishes = {name: o.decisions for name, o in self._outcomes.items()}
         if self._admitted.decisions:
             wishes[OWNER] = self._admitted.decisions
-        report = self.parts.act.apply(wishes, now_s)
         self._set_plan()
-        self._carry_out(now_s)
+        effects = self._wanted(now_s)
+        # Before the writes: one of memory.high reclaims inside the kernel, and an eviction is what ends the shortage.
+        urgent = [applier for applier in self.parts.appliers if applier.kind == Evict.kind]
+        self._carry_out(urgent, effects, now_s)
+        report = self.parts.act.apply(wishes, now_s)
+        self._carry_out([one for one in self.parts.appliers if one.kind != Evict.kind], effects, now_s)
         return report
 
-    def _carry_out(self, now_s: float) -> None:
-        """Hand each applier what is wanted of its kind. One that fails keeps the others going."""
+    def _wanted(self, now_s: float) -> dict[str, list[Effect]]:
+        """What is wanted of each applier's kind."""
         wanted: dict[str, list[Effect]] = {applier.kind: [] for applier in self.parts.appliers}
         outcomes = [self._outcomes.get(strategy.name) for strategy in self.parts.strategies]
         for effect in self._admitted.with_effects(outcome.effects for outcome in outcomes if outcome is not None):
@@ -361,7 +365,11 @@ class Engine:
                 wanted[effect.kind].append(effect)
             else:
                 self._note(f"{effect.owner}: no way to carry out {effect.kind} here", now_s)
-        for applier in self.parts.appliers:
+        return wanted
+
+    def _carry_out(self, appliers: Iterable[Applier], wanted: dict[str, list[Effect]], now_s: float) -> None:
+        """Hand each applier what is wanted of its kind. One that fails keeps the others going."""
+        for applier in appliers:
             name = f"act {applier.kind}"
             try:
                 self._effects[applier.kind] = applier.apply(tuple(wanted[applier.kind]), now_s)

@@ -166,21 +166,29 @@ def _reclaim(ladder: Ladder, view: NodeView, lines: Lines, owner: str) -> Ladder
 
 
 def _high(ladder: Ladder, view: NodeView, lines: Lines) -> Ladder:
-    """memory.high of the roots: what they hold, and what is left below the lower line; divided as they hold."""
+    """memory.high of the roots: what they hold, and what is left below the lower line; divided as they hold.
+
+    Never below what they hold without page cache, what they may have grown by since they were read included: the
+    kernel reclaims inside the write, and tries long, in vain, where there is nothing that it can take.
+    """
     if ladder.level < 2:
         return replace(ladder, high=())
     held: dict[str, int] = {}
+    fixed: dict[str, int] = {}
     for root in view.be_roots:
         row = view.root_usage.get(root.path)
         if row is not None and row.memory_raw_bytes is not None:
             held[root.path] = int(row.memory_raw_bytes.value)
+            cache = 0 if row.file_bytes is None else int(row.file_bytes.value)
+            grown = int(ladder.slope * max(row.memory_raw_bytes.age_s(view.now_s), 0.0))
+            fixed[root.path] = held[root.path] - min(cache, held[root.path]) + grown
     if not held or ladder.used is None:
         return ladder  # nothing is squeezed on a guess; what is in force stays
     total = sum(held.values())
     room = lines.lower - int(ladder.used_now(view.now_s))
     share = {path: held[path] / total if total else 1 / len(held) for path in held}
     least = max(lines.part(0.5), 16 << 20)
-    wanted = {path: max(held[path] + int(room * share[path]), least) for path in held}
+    wanted = {path: max(held[path] + int(room * share[path]), fixed[path], least) for path in held}
     present = dict(ladder.high)
     if present.keys() == wanted.keys():
         change = sum(wanted.values()) - sum(present.values())

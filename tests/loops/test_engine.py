@@ -17,12 +17,15 @@ from koordlet.act.journal import Journal
 from koordlet.decide.strategies import STRATEGIES
 from koordlet.kernel.write import write_file
 from koordlet.loops import MAX_FAILED_TICKS, Engine, Parts, run
-from koordlet.model.knob import Knob
+from koordlet.model.effect import Effect, EffectReport
+from koordlet.model.eviction import Evict
+from koordlet.model.knob import Decision, Knob
 from koordlet.model.pod import Container, Pod, PodSet, Tree
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.slo import NodeSlo, SuppressPolicy, Threshold
 from koordlet.model.support import Capability, Level, Support
 from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy
+from koordlet.model.why import stages
 from koordlet.sense.betree import RootReader
 from koordlet.sense.sampler import Sampler
 from koordlet.sense.sentinel import Sentinel
@@ -220,6 +223,36 @@ def test_a_refused_write_makes_us_doubt_what_is_below_the_roots(rig: Rig, tmp_pa
     assert len(rig.parts.be.doubted) == 1
     assert rig.quota_us == 540_000
     journal.close()
+
+
+def test_an_eviction_does_not_wait_for_the_writes(rig: Rig, tmp_path: Path) -> None:
+    done: list[str] = []
+
+    class Wanting(Names):
+        def decide(self, view: NodeView, policy: Policy, state: None, now_s: float) -> Outcome[None]:
+            why = stages(rule="test")
+            wish = Evict(target="uid-1", why=why, owner=self.name)
+            return Outcome((Decision(BE, Knob.CPU_SHARES, 7, why, self.name),), None, effects=(wish,))
+
+    class Ending:
+        kind = Evict.kind
+
+        def apply(self, effects: tuple[Effect, ...], now_s: float) -> EffectReport:
+            done.extend(effect.target for effect in effects)
+            return EffectReport()
+
+        def restore_all(self, now_s: float, why: str) -> None: ...
+
+    def write(path: Path, data: bytes) -> None:
+        done.append(path.name)
+        write_file(path, data)
+
+    journal = Journal(tmp_path / "other", "boot")
+    rig.parts.act = Executor(rig.tree.host, journal, lambda record: None, writer=write)
+    rig.parts.strategies, rig.parts.appliers = (Wanting("suppress"),), (Ending(),)
+    Engine(rig.parts).tick(rig.now_s)
+    journal.close()
+    assert done == ["uid-1", "cpu.shares"]
 
 
 def test_the_loop_waits_for_a_node_without_complaint_and_works_once_it_is_there(rig: Rig) -> None:

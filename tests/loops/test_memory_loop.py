@@ -63,6 +63,14 @@ def test_page_cache_is_given_up_before_anything_else() -> None:
     assert plant.evicted == []
 
 
+def test_the_cap_asks_for_no_more_than_page_cache() -> None:
+    """The write itself would try in vain to reclaim anonymous memory, while the shortage goes on."""
+    plant = MemoryPlant(LADDER, [BatchPod("a", anon=40, wish=40, cache=10)], online=lambda s: min(20 + 4 * s, 60))
+    capped = [tick.high for tick in plant.run(20) if tick.high is not None and not tick.evicted]
+    assert capped
+    assert min(capped) >= 40
+
+
 def test_the_cap_is_given_back_after_a_quiet_time() -> None:
     plant = MemoryPlant(LADDER, [BatchPod("a", rate=5.0)], online=lambda s: 20.0 if s < 60 else 5.0)
     list(plant.run(60))
