@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final, Protocol
 
 from koordlet.act.journal import Entry, Journal
 from koordlet.act.look import Look
 from koordlet.act.newborn import parents
 from koordlet.kernel.host import CgroupVersion, Host
-from koordlet.kernel.knobs import KnobValueError, encode, same
+from koordlet.kernel.knobs import V1_UNLIMITED_BYTES, KnobValueError, encode, same
 from koordlet.model.knob import Knob, KnobValue
 from koordlet.model.units import UNLIMITED, WEIGHT_DEFAULT, shares_to_weight, shares_to_weight_log
 
@@ -67,10 +68,21 @@ def _original(host: Host, journal: Journal, target: str, knob: Knob, found: Look
     asked = _AT_BIRTH.get(knob) if told.asked is None else told.asked
     if asked is None:
         return parents(host, journal, target, knob)
+    if knob is Knob.MEMORY_LIMIT and _below_swap_limit(found.path, asked):
+        return None
     try:
         return encode(version, knob, asked) + b"\n"
     except KnobValueError:  # what was asked for could not have been had
         return None
+
+
+def _below_swap_limit(path: Path, asked: KnobValue) -> bool:
+    """cgroup v1 takes no memory limit above that of memory and swap, which NRI sets to our value along with it."""
+    try:
+        limit = int(path.with_name("memory.memsw.limit_in_bytes").read_bytes())
+    except (OSError, ValueError):  # no swap accounting, or cgroup v2
+        return False
+    return isinstance(asked, int) and (asked == UNLIMITED or asked > limit) and limit < V1_UNLIMITED_BYTES
 
 
 def _weight(text: str, told: Told) -> bytes | None:

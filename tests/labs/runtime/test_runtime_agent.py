@@ -112,10 +112,13 @@ def test_what_travelled_in_replies_is_given_back_too(runtime: Lab, agent: Callab
     assert has(lsr, LSR)
     assert has(batch, BATCH)
     journal = found.folder / "state/journal"
-    wait_for(lambda: journal.read_text().count("in the runtime's reply") >= 5, "the agent to have seen them")
+    wait_for(lambda: journal.read_text().count("in the runtime's reply") >= 4, "the agent to have seen them")
     found.close()
     assert has(lsr, {"quota": "100000", "cpuset": values(plain)["cpuset"]})
-    assert has(batch, {"quota": "-1", "shares": "2", "memory": values(plain)["memory"]})
+    assert has(
+        batch, {"quota": "-1", "shares": "2"}
+    )  # not the memory limit: NRI limits swap along, which v1 holds us to
+    assert "undo.failed" not in found.log.read_text()
 
 
 def test_a_restarted_containerd_is_found_again(runtime: Lab, agent: Callable[..., Agent]) -> None:

@@ -116,6 +116,15 @@ def test_shares_that_nobody_asked_for_are_a_new_groups_on_v2(make_node: MakeNode
     assert told.files()[0] == "100"
 
 
+def test_a_memory_limit_that_swap_is_held_to_is_left(bare: Node) -> None:
+    """NRI limits both to our value, and v1 refuses a memory limit above the other."""
+    told = Told(bare)
+    told.made({**V1, "memory.memsw.limit_in_bytes": "67108864\n"})
+    bare.apply(*WISHES)
+    told.undo()
+    assert told.files() == ["2", "-1", "0-7", "67108864"]
+
+
 def test_a_restart_after_a_crash_knows_it(bare: Node) -> None:
     told = Told(bare)
     told.made(V1)
