@@ -1,4 +1,5 @@
-"""Carrying out evictions: by the API server where there is one, else by ending the processes of the cgroup.
+"""Carrying out evictions: by the API server where there is one, by the container runtime, or by ending the processes
+of the cgroup.
 
 A pod is asked to go once. What became of it stays in the book until nobody wishes it gone any more, so a wish that is
 repeated each tick costs a dictionary look-up. A refusal (a disruption budget, an error) backs off per pod; a pod that
@@ -18,6 +19,7 @@ import structlog
 from koordlet.act.attributes import Attributes
 from koordlet.act.freeze import Freezer
 from koordlet.act.kill import Write, kill, members
+from koordlet.act.reap import Reaper
 from koordlet.kernel.host import Host
 from koordlet.kernel.write import write_file
 from koordlet.model.audit import AuditRecord, AuditSink
@@ -40,6 +42,7 @@ class EvictBy(StrEnum):
     AUTO = "auto"  # the API for a kubelet's pods, the kernel for workloads of our own
     API = "api"  # never anything but the API
     KILL = "kill"  # the kernel for all; the API is told as well where there is one
+    CRI = "cri"  # the container runtime stops what it runs, the API is told as well; the kernel for the rest of ours
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,16 @@ class EvictionApi(Protocol):
         """A Warning Event on the pod, in the background; reason evictPodSuccess or evictPodFail."""
 
 
+class Runtime(Protocol):
+    """The way through the container runtime (act/cri.py). No method waits for it."""
+
+    def ask(self, evict: Evict) -> None:
+        """Stop its containers, in the background."""
+
+    def answers(self) -> list[Answer]:
+        """What came back since the last call."""
+
+
 Identify = Callable[[Evict], bool]
 """Whether the cgroup of that wish still is the workload that was judged."""
 Count = Callable[[Evict, str], None]
@@ -79,6 +92,7 @@ class _Entry:
     refusals: int = 0
     kills: int = 0
     by_kernel: bool = False
+    by_runtime: bool = False
     error: str = ""
 
 
@@ -96,6 +110,7 @@ class Evictor:
         *,
         writer: Write = write_file,
         api: EvictionApi | None = None,
+        runtime: Runtime | None = None,
         by: EvictBy = EvictBy.AUTO,
         observe: bool = False,
         attributes: Attributes | None = None,
@@ -106,7 +121,8 @@ class Evictor:
             self._freezer.thaw_all()
         self._host, self._audit, self._count = host, audit, count
         self._identify, self._writer = identify, writer
-        self._api, self._by, self._observe = api, by, observe
+        self._api, self._runtime, self._by, self._observe = api, runtime, by, observe
+        self._reaper = Reaper()
         self._entries: dict[str, _Entry] = {}
         self._book: dict[str, Eviction] = {}
         self._done = self._failed = 0
@@ -124,6 +140,8 @@ class Evictor:
         wanted = {effect.target: effect for effect in effects if isinstance(effect, Evict)}
         for answer in self._api.answers() if self._api is not None else ():
             self._take(answer, now_s)
+        for answer in self._runtime.answers() if self._runtime is not None else ():
+            self._take(answer, now_s, by_runtime=True)
         for uid, evict in wanted.items():
             entry = self._entries.get(uid)
             ended = entry is None or (
@@ -156,6 +174,11 @@ class Evictor:
         own = evict.tree is Tree.OURS
         if own and self._by is EvictBy.API:
             self._refuse(entry, "--evict-by=api, and no API server knows this workload", now_s)
+        elif self._by is EvictBy.CRI and self._runtime is not None and evict.containers:
+            entry.by_runtime = True
+            if not own and self._api is not None:
+                self._api.ask(evict)
+            self._runtime.ask(evict)
         elif own or self._by is EvictBy.KILL:
             if not own and self._api is not None:
                 self._api.ask(evict)
@@ -163,11 +186,14 @@ class Evictor:
         elif self._api is not None:
             self._api.ask(evict)
         else:
-            self._refuse(entry, "no API server to ask; --evict-by=kill ends its processes instead", now_s)
+            self._refuse(entry, "no API server to ask; --evict-by=kill or cri ends its processes instead", now_s)
 
-    def _take(self, answer: Answer, now_s: float) -> None:
+    def _take(self, answer: Answer, now_s: float, by_runtime: bool = False) -> None:
+        """Of whom we rely on; the API server may be told beside the kernel or the runtime."""
         entry = self._entries.get(answer.uid)
-        if entry is None or entry.by_kernel or entry.state is not EvictState.ASKED:
+        if entry is None or entry.by_kernel or entry.by_runtime is not by_runtime:
+            return
+        if entry.state is not EvictState.ASKED:
             return
         if answer.error and not answer.gone:
             self._refuse(entry, answer.error, now_s)
@@ -175,6 +201,9 @@ class Evictor:
         entry.state, entry.since_s, entry.error, entry.refusals = EvictState.ACCEPTED, now_s, "", 0
         if not answer.gone:
             self._tell(entry, "write", "evicted")
+        if by_runtime:
+            entry.kills += 1
+            self._over(entry, now_s)
 
     def _kill(self, entry: _Entry, now_s: float) -> None:
         entry.by_kernel = True
@@ -182,7 +211,7 @@ class Evictor:
             self._refuse(entry, "the cgroup is gone or belongs to another workload by now", now_s)
             return
         for cgroup in _cgroups(entry.evict):
-            killed = kill(self._host, cgroup, self._writer, self._freezer)
+            killed = kill(self._host, cgroup, self._writer, self._freezer, self._reaper)
             if killed.error:
                 self._refuse(entry, killed.error, now_s)
                 return
@@ -202,6 +231,10 @@ class Evictor:
             for cgroup in _cgroups(entry.evict):
                 kill(self._host, cgroup, self._writer, self._freezer)
             return
+        self._over(entry, now_s)
+
+    def _over(self, entry: _Entry, now_s: float) -> None:
+        """Nothing of it runs any more; should it come back (a kubelet restarts containers), it is spared a while."""
         entry.state = EvictState.DONE
         entry.retry_at_s = now_s + min(SPARED_FIRST_S * 2.0 ** (entry.kills - 1), SPARED_MAX_S)
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from koordlet.act.freeze import Freezer
+from koordlet.act.reap import Reaper
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobs import ensure_target
@@ -52,10 +53,13 @@ def members(host: Host, target: str) -> set[int]:
     return found
 
 
-def kill(host: Host, target: str, writer: Write, freezer: Freezer | None = None) -> Killed:
+def kill(
+    host: Host, target: str, writer: Write, freezer: Freezer | None = None, reaper: Reaper | None = None
+) -> Killed:
     """SIGKILL to all of them. A few passes, no waiting. Refuses to kill this process or one that runs elsewhere.
 
-    freezer: None freezes nobody, so a group that forks fast enough may escape."""
+    freezer: None freezes nobody, so a group that forks fast enough may escape. reaper: frees their memory right away.
+    """
     try:
         target = ensure_target(target)
         before = members(host, target)
@@ -65,13 +69,22 @@ def kill(host: Host, target: str, writer: Write, freezer: Freezer | None = None)
             return Killed(0, len(before), "its processes are not in this PID namespace")
         if not before:
             return Killed()
-        if host.version is CgroupVersion.V2 and _whole(host, target, writer):
-            return Killed(len(before), len(members(host, target)))
-        return _one_by_one(host, target, freezer)
+        pidfds = reaper.open(before) if reaper is not None else []
+        try:
+            return _signalled(host, target, writer, freezer, before)
+        finally:
+            if reaper is not None:
+                reaper.free(pidfds)
     except ValueError as error:
         return Killed(error=str(error))
     except OSError as error:
         return Killed(error=f"{error.filename or target}: {error.strerror}")
+
+
+def _signalled(host: Host, target: str, writer: Write, freezer: Freezer | None, before: set[int]) -> Killed:
+    if host.version is CgroupVersion.V2 and _whole(host, target, writer):
+        return Killed(len(before), len(members(host, target)))
+    return _one_by_one(host, target, freezer)
 
 
 def _whole(host: Host, target: str, writer: Write) -> bool:

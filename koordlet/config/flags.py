@@ -82,6 +82,7 @@ class Flags:
     memory_evict_cool_s: float
     only_evict_by_api: bool
     evict_by: str
+    cri_socket: Path
     evict_min_age_s: float
     memory_ladder: bool
     memory_watch: bool
@@ -198,6 +199,7 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
         memory_evict_cool_s=float(read.number("memory-evict-cool-time-seconds")),
         only_evict_by_api=read.switch("only-evict-by-api"),
         evict_by=read.text("evict-by"),
+        cri_socket=read.path("cri-socket"),
         evict_min_age_s=read.seconds("evict-min-age"),
         memory_ladder=read.switch("memory-ladder"),
         memory_watch=read.switch("memory-watch"),

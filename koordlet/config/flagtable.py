@@ -169,8 +169,10 @@ FLAGS: Final = (
     Flag("memory-evict-cool-time-seconds", _I, "4", "pause after a memory eviction", low=0),
     Flag("only-evict-by-api", _B, "false", "evict through the API server alone, whatever -evict-by says", k8s=True),
     Flag("evict-by", _T, "auto", "auto: the API server for a kubelet's pods, the kernel for declared workloads; api: "
-         "the API server alone; kill: end the containers' processes at once, and tell the API server",
-         choices=("auto", "api", "kill")),
+         "the API server alone; kill: end the containers' processes at once, and tell the API server; cri: the "
+         "container runtime stops them, and the API server is told",
+         choices=("auto", "api", "kill", "cri")),
+    Flag("cri-socket", _T, "/run/containerd/containerd.sock", "socket of the container runtime, for -evict-by=cri"),
     Flag("memory-ladder", _B, "false", "before evicting for memory: reclaim best effort's page cache, hold it by "
          "memory.high, stop the largest (cgroup v2)", standalone="true"),
     Flag("memory-watch", _B, "true", "look at the node's memory every 20 ms while it is near a line of the policy"),

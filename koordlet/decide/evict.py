@@ -162,6 +162,7 @@ def _evict(pod: Pod, gives: Amounts, task: Task, owner: str) -> Evict:
         cgroup=pod.cgroup,
         tree=pod.tree,
         parts=tuple(container.cgroup for container in pod.containers if container.cgroup),
+        containers=tuple(container.id for container in pod.containers if container.id),
         feature=task.feature,
         release=tuple(gives.items()),
     )

@@ -14,7 +14,8 @@ from koordlet.model.pod import Tree
 class Evict(Effect):
     """target: the pod's uid. feature: the reason, one of the eviction gates' names.
 
-    parts: cgroups of its containers, to be ended instead of the pod's own with the sandbox in it.
+    parts: cgroups of its containers, to be ended instead of the pod's own with the sandbox in it. containers: the
+    runtime's full ids of them ("containerd://...").
     release: (resource, amount) that its end gives back, milli-CPU or bytes.
     """
 
@@ -24,6 +25,7 @@ class Evict(Effect):
     cgroup: str = ""
     tree: Tree = Tree.KUBELET
     parts: tuple[str, ...] = ()
+    containers: tuple[str, ...] = ()
     feature: str = ""
     release: tuple[tuple[str, int], ...] = ()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from koordlet.act.attributes import Attributes
+from koordlet.act.cri import CriStop
 from koordlet.act.evict import Answer, EvictBy, EvictionApi, Evictor
 from koordlet.config.flags import Flags
 from koordlet.kernel.host import Host
@@ -32,13 +33,15 @@ def make_evictor(
         name = evict.cgroup.rpartition("/")[2].replace("_", "-")
         return evict.target in name and host.dir("cpu", evict.cgroup).is_dir()
 
+    by = EvictBy.API if flags.only_evict_by_api else EvictBy(flags.evict_by)
     return Evictor(
         host,
         audit,
         metrics.count_eviction,
         identify,
         api=api,
-        by=EvictBy.API if flags.only_evict_by_api else EvictBy(flags.evict_by),
+        runtime=CriStop(flags.cri_socket) if by is EvictBy.CRI else None,
+        by=by,
         observe=flags.observe,
         attributes=attributes,
     )

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 
 import pytest
 
-from tests.live.node import Node, until
+from koordlet.act.reap import Reaper
+from tests.live.node import BASE, V2, Node, until
 
 pytestmark = pytest.mark.live
 
@@ -38,3 +41,34 @@ def test_memory_eviction_ends_best_effort_alone(node: Node, observe: bool) -> No
         assert (holders["batch"].poll() is None) is observe
         assert holders["online"].poll() is None
         agent.stop()
+
+
+@pytest.mark.live_v1
+def test_a_killed_process_that_cannot_run_is_freed_by_us(node: Node) -> None:
+    """One in a frozen cgroup of v1 stays dead and whole until it is thawed: its memory must not wait for that."""
+    freezer = BASE / "freezer" / node.root
+    if V2 or not freezer.parent.is_dir():
+        pytest.skip("no freezer of cgroup v1 here")
+    holder = node.run_in(node.add_pod("batch", "BE"), HOLD)
+    assert holder.stdout is not None
+    assert holder.stdout.readline() == b"full\n"
+    freezer.mkdir()
+    try:
+        (freezer / "cgroup.procs").write_text(str(holder.pid))
+        (freezer / "freezer.state").write_text("FROZEN")
+        until("it is frozen", lambda: (freezer / "freezer.state").read_text() == "FROZEN\n", 10)
+        reaper = Reaper()
+        pidfds = reaper.open([holder.pid])
+        holder.kill()
+        assert resident_bytes(holder.pid) > 64 << 20
+        reaper.free(pidfds)
+        until("its memory is freed", lambda: resident_bytes(holder.pid) < 32 << 20, 10)
+        assert holder.poll() is None
+    finally:
+        (freezer / "freezer.state").write_text("THAWED")
+        holder.wait(10)
+        freezer.rmdir()
+
+
+def resident_bytes(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from koordlet.act.evict import Answer, EvictBy, Evictor
 from koordlet.act.kill import kill
+from koordlet.act.reap import Reaper, release
 from koordlet.kernel.host import CgroupVersion
 from koordlet.model.audit import AuditRecord
 from koordlet.model.eviction import Evict, EvictState
@@ -131,6 +134,29 @@ def test_a_number_that_belongs_to_a_process_elsewhere_is_not_hit(
     room = Room(tmp_path)
     room.put("batch/a", process, really="online/web")
     assert kill(room.tree.host, "batch/a", lambda path, data: None).signalled == 0
+    assert process.poll() is None
+
+
+def test_memory_is_freed_of_dying_processes_alone(process: subprocess.Popen[bytes]) -> None:
+    (pidfd,) = Reaper().open([process.pid])
+    try:
+        assert release(pidfd) in (errno.EINVAL, errno.ENOSYS)
+        assert process.poll() is None
+        process.kill()
+        process.wait()
+        assert release(pidfd) in (errno.ESRCH, errno.ENOSYS)
+    finally:
+        os.close(pidfd)
+
+
+def test_what_was_opened_for_freeing_is_closed_again(process: subprocess.Popen[bytes]) -> None:
+    reaper = Reaper()
+    (pidfd,) = reaper.open([process.pid, 2**22 + 1])
+    reaper.free([pidfd])
+    deadline_s = time.monotonic() + 10
+    while os.path.exists(f"/proc/self/fd/{pidfd}") and time.monotonic() < deadline_s:
+        time.sleep(0.01)
+    assert not os.path.exists(f"/proc/self/fd/{pidfd}")
     assert process.poll() is None
 
 
