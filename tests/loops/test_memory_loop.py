@@ -160,7 +160,7 @@ def test_whatever_is_evicted_was_needed(rate: float, sizes: list[float], loss: f
         LADDER,
         batch,
         online=lambda s: min(start + max(s - 5, 0) * rate, 90.0),
-        lost=lambda tick: dice.random() < loss,
+        lost=lambda tick: tick > 0 and dice.random() < loss,  # who has never seen anything evicts nobody
     )
     if batch_top + start > 77.5:
         return
