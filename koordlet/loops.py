@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import structlog
 
+from koordlet.decide.podrules.resize import OWNER as AHEAD
 from koordlet.doors.admission import OWNER, Admitted, Inbox
 from koordlet.model.blkio import BlockDevices
 from koordlet.model.cpuset import CpuSet
@@ -347,12 +348,16 @@ class Engine:
         wishes = {name: o.decisions for name, o in self._outcomes.items()}
         if self._admitted.decisions:
             wishes[OWNER] = self._admitted.decisions
+        if self._admitted.ahead:
+            wishes[AHEAD] = self._admitted.ahead
         self._set_plan()
         effects = self._wanted(now_s)
         # Before the writes: one of memory.high reclaims inside the kernel, and an eviction is what ends the shortage.
         urgent = [applier for applier in self.parts.appliers if applier.kind == Evict.kind]
         self._carry_out(urgent, effects, now_s)
         report = self.parts.act.apply(wishes, now_s)
+        if self.parts.inbox is not None:
+            self.parts.inbox.done()
         self._carry_out([one for one in self.parts.appliers if one.kind != Evict.kind], effects, now_s)
         return report
 

@@ -25,6 +25,9 @@ from koordlet.model.why import stages
 
 GATE: Final = "CPUBurst"
 LEAST_GRANT_MCPU: Final = 10
+RESIZE_S: Final = 30.0
+"""After a limit changed the pod keeps to it for so long. On cgroup v1 the kubelet cannot set a pod's quota below a
+container's that burst: it is refused, tries again some ten seconds later, and then nothing may be in its way."""
 IDLE_ACCOUNT_S: Final = 5.0
 """Accounts of containers at their base are kept this seldom."""
 
@@ -40,7 +43,8 @@ class Op(Enum):
 class State:
     """quotas: us of the containers above their base, by key. shrunk_s: when an overload last took some of them back.
     first_base_us: base of each group when we first wrote its
-    quota; where the limit changed since, restoring the recorded bytes would bring the old limit back."""
+    quota; where the limit changed since, restoring the recorded bytes would bring the old limit back. resized_s: by pod
+    uid, when a limit of it changed lately."""
 
     made_from: tuple[object, ...] = ()
     plan: Plan = field(default_factory=Plan)
@@ -49,6 +53,7 @@ class State:
     pool: Pool = field(default_factory=Pool)
     shrunk_s: float = float("-inf")
     first_base_us: Mapping[str, int] = field(default_factory=dict)
+    resized_s: Mapping[str, float] = field(default_factory=dict)
     decisions: tuple[Decision, ...] = ()
     gauges: tuple[tuple[str, Labels, float], ...] = ()
 
@@ -71,7 +76,7 @@ class Burst:
         if changed:
             plan = make_plan(view, node, ratio)
             notes = tuple(note for note in plan.notes if note not in state.plan.notes)
-            state = replace(_carried(state, plan), made_from=made_from)
+            state = replace(_carried(state, plan, now_s), made_from=made_from)
         if state.plan.quota:
             state, moved = _judge(view, node, state, now_s)
             changed = changed or moved
@@ -110,13 +115,18 @@ def asked(throttled: float | None, allowed: bool, pool: Room) -> Op:
     return Op.REMAIN if pool is not Room.IDLE and op is Op.UP else op
 
 
-def _carried(state: State, plan: Plan) -> State:
+def _carried(state: State, plan: Plan, now_s: float) -> State:
     """What is left of the last state for these containers: limits may have changed, containers may be gone."""
     entries = plan.quota
+    resized = {uid: at_s for uid, at_s in state.resized_s.items() if now_s - at_s < RESIZE_S}
+    for key, old in state.plan.quota.items():
+        if key in entries and entries[key].base_us != old.base_us:
+            resized[old.pod.uid] = now_s
     quotas = {
         key: quota
         for key, us in state.quotas.items()
         if key in entries
+        and entries[key].pod.uid not in resized
         and (quota := step_us(us, entries[key].base_us, entries[key].ceiling_us, Op.REMAIN)) > entries[key].base_us
     }
     tokens = {
@@ -126,7 +136,7 @@ def _carried(state: State, plan: Plan) -> State:
     }
     known = dict(plan.bases_us)
     first = {cgroup: us for cgroup, us in state.first_base_us.items() if cgroup in known}
-    return replace(state, plan=plan, quotas=quotas, tokens=tokens, first_base_us=first)
+    return replace(state, plan=plan, quotas=quotas, tokens=tokens, first_base_us=first, resized_s=resized)
 
 
 def _limited(entry: Entry) -> bool:
@@ -160,6 +170,8 @@ def _judge(view: NodeView, node: CpuBurst, state: State, now_s: float) -> tuple[
         allowed = _account(view, entry, tokens, above > 0, now_s)
         throttled = _throttled(view, entry, now_s) if usage.throttled_containers else None
         op = asked(throttled, allowed, now_room)
+        if op is Op.UP and now_s - state.resized_s.get(entry.pod.uid, float("-inf")) < RESIZE_S:
+            continue
         if op is Op.UP and throttled and entry.ceiling_us - entry.base_us > above:
             ups.append((-throttled, entry.key, entry))
         elif op is Op.DOWN and above > 0:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from koordlet.decide.podrules.resize import OWNER as AHEAD
 from koordlet.model.effect import Effect
 from koordlet.model.knob import Decision
 
@@ -28,6 +29,8 @@ class Inbox:
         self._decisions: list[Decision] = []
         self._effects: list[Effect] = []
         self._news = self._told = False
+        self._number = self._taken = self._done = 0
+        self._carried_out = threading.Condition(self._lock)
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self.dropped = 0
 
@@ -50,7 +53,21 @@ class Inbox:
                 self._effects += effects
             self._news |= news
             self._told = True
+            self._number += 1
             os.eventfd_write(self._fd, 1)
+
+    def put_and_wait(self, decisions: tuple[Decision, ...], limit_s: float) -> bool:
+        """The same, and whether the loop has carried them out within limit_s."""
+        self.put(decisions)
+        with self._lock:
+            number = self._number
+            return self._carried_out.wait_for(lambda: self._done >= number or self._fd < 0, limit_s) and self._fd >= 0
+
+    def done(self) -> None:
+        """The loop has carried out what it took."""
+        with self._lock:
+            self._done = self._taken
+            self._carried_out.notify_all()
 
     def take(self) -> tuple[list[Decision], list[Effect], bool]:
         with self._lock:
@@ -60,21 +77,27 @@ class Inbox:
             decisions, self._decisions = self._decisions, []
             effects, self._effects = self._effects, []
             news, self._news = self._news, False
+            self._taken = self._number
         return decisions, effects, news
 
     def close(self) -> None:
         with self._lock:
             os.close(self._fd)
             self._fd = -1
+            self._carried_out.notify_all()
 
 
 class Admitted:
-    """What was admitted lately, for the loop's thread. Hands out the same tuples while nothing changes."""
+    """What was admitted lately, for the loop's thread. Hands out the same tuples while nothing changes.
+
+    ahead: what goes before every strategy's wishes, decisions: what comes after them.
+    """
 
     def __init__(self) -> None:
         self._decisions: dict[object, tuple[float, Decision]] = {}
         self._effects: dict[object, tuple[float, Effect]] = {}
         self.decisions: tuple[Decision, ...] = ()
+        self.ahead: tuple[Decision, ...] = ()
         self.effects: tuple[Effect, ...] = ()
 
     def add(self, decisions: list[Decision], effects: list[Effect], now_s: float) -> None:
@@ -105,5 +128,7 @@ class Admitted:
         yield from (effect for effect in self.effects if (effect.kind, effect.target) not in named)
 
     def _refresh(self) -> None:
-        self.decisions = tuple(decision for _, decision in self._decisions.values())
+        found = [decision for _, decision in self._decisions.values()]
+        self.ahead = tuple(decision for decision in found if decision.owner == AHEAD)
+        self.decisions = tuple(decision for decision in found if decision.owner != AHEAD)
         self.effects = tuple(effect for _, effect in self._effects.values())

@@ -21,6 +21,8 @@ from koordlet.model.podevent import Hook, PodAnswer, PodEvent
 
 log = structlog.get_logger(__name__)
 
+AHEAD_S: Final = 0.3
+"""Longest wait for the loop to carry out what must be in the kernel before the reply: a tick may be at work."""
 LIMIT_S: Final = 1.0
 """Half of what containerd and CRI-O give (2 s)."""
 UNCHANGED: Final = PodAnswer()
@@ -84,6 +86,8 @@ class Desk:
             return UNCHANGED
         if answer.decisions or answer.effects:
             self._inbox.put(answer.decisions, answer.effects)
+        if answer.ahead and not self._inbox.put_and_wait(answer.ahead, min(AHEAD_S, limit_s / 4)):
+            self.count(f"hook_late_total{{door={door}}}")
         return answer
 
     def news(self) -> None:

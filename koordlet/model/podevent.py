@@ -72,7 +72,8 @@ class PodAnswer:
     """resources, env, devices, mounts: what the door's reply must carry, only what differs from what was asked.
     decisions and effects: what no reply can carry; act writes it (the cgroup must exist). why: per hook rule.
     resources.cpuset: an empty set lets go of a pinning (where the protocol can say so). resctrl_group: control group in
-    which the tasks belong, None for no opinion. faults: one line per rule that failed."""
+    which the tasks belong, None for no opinion. faults: one line per rule that failed. ahead: what must be in the
+    kernel before the runtime goes on."""
 
     resources: LinuxResources = field(default_factory=LinuxResources)
     env: dict[str, str] = field(default_factory=dict)
@@ -84,3 +85,4 @@ class PodAnswer:
     why: Why = ()
     resctrl_group: str | None = None
     faults: tuple[str, ...] = ()
+    ahead: tuple[Decision, ...] = ()

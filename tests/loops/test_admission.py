@@ -10,7 +10,7 @@ import pytest
 from koordlet.doors.admission import HOLD_S, Inbox
 from koordlet.loops import Engine
 from koordlet.model.effect import Effect, EffectReport
-from koordlet.model.knob import Decision, Knob
+from koordlet.model.knob import RESTORE, Decision, Knob
 from koordlet.model.pod import NO_CLAIM, PodSet
 from koordlet.model.view import NodeView, Outcome, Policy
 from koordlet.sources.runtime import RuntimeSource
@@ -80,6 +80,26 @@ def test_a_wish_is_written_at_once_held_and_given_back(rig: Rig, engine: Engine)
     assert shares(rig) == "2000"
     engine.tick(1001.0 + HOLD_S)  # nobody else wants it
     assert shares(rig) == before
+
+
+def test_what_goes_ahead_of_a_strategy_is_given_back_and_then_wanted_again(rig: Rig) -> None:
+    """A resize: the burst of the pod is out of the way while the kubelet writes, whatever a strategy wants."""
+    rig.tree.cgroup(POD)
+    before = shares(rig)
+    rig.parts.inbox = Inbox()
+    rig.parts.strategies = (Reconciler(),)
+    rig.parts.sources = (source := RuntimeSource(complete=False),)
+    source.sandbox(Sandbox("u1", "shop", "new", "sb", f"/{POD}"))
+    engine = Engine(rig.parts)
+    engine.tick(1000.0)
+    assert shares(rig) == "3000"
+    rig.parts.inbox.put((Decision(POD, Knob.CPU_SHARES, RESTORE, (), "resize"),))
+    engine.admit(1000.2)
+    assert shares(rig) == before
+    engine.tick(1001.0)
+    assert shares(rig) == before
+    engine.tick(1001.0 + HOLD_S)
+    assert shares(rig) == "3000"
 
 
 def test_before_the_first_tick_a_wish_waits(rig: Rig, engine: Engine) -> None:

@@ -9,7 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from koordlet.decide.podrules import batch, core_sched, cpuset, gpu, group_identity, network, oom_score, quota, rdma
+from koordlet.decide.podrules import (
+    batch,
+    core_sched,
+    cpuset,
+    gpu,
+    group_identity,
+    network,
+    oom_score,
+    quota,
+    rdma,
+    resize,
+)
 from koordlet.decide.podrules.context import PodContext, context_of
 from koordlet.decide.podrules.wanted import Wanted
 from koordlet.model.knob import Decision, Knob
@@ -63,6 +74,7 @@ def answer(event: PodEvent, context: PodContext) -> PodAnswer:
         why=tuple(wanted.why),
         resctrl_group=wanted.resctrl_group,
         faults=tuple(faults),
+        ahead=resize.ahead(event, context),
     )
 
 

@@ -143,6 +143,20 @@ def test_a_limit_that_changed_meanwhile_is_written_rather_than_the_old_one_resto
     assert gone.decisions == ()
 
 
+def test_after_a_resize_nothing_of_the_pod_grows_until_the_kubelet_is_done() -> None:
+    """On v1 it is refused a pod's new quota while a container's is above it, and tries again after some ten seconds."""
+    on = decide(view(0.0, 8, pods=(hot(),)), burst(QUOTA))
+    assert wanted(on, Knob.CPU_QUOTA, "a/main") == 120_000
+    resized = pod("a", container("main", 1100, throttled=0.5, used=1.0))
+    outcome = decide(view(1.0, 8, pods=(resized,), revision=2), burst(QUOTA), on.state)
+    for second in range(2, 30):
+        assert wanted(outcome, Knob.CPU_QUOTA, "a/main") == 110_000
+        assert wanted(outcome, Knob.CPU_QUOTA, "a") == 110_000
+        outcome = decide(view(second, 8, pods=(resized,), revision=2), burst(QUOTA), outcome.state)
+    outcome = decide(view(31.0, 8, pods=(resized,), revision=2), burst(QUOTA), outcome.state)
+    assert wanted(outcome, Knob.CPU_QUOTA, "a/main") == 132_000
+
+
 def test_old_readings_let_nothing_grow() -> None:
     first = decide(view(0.0, 8, pods=(hot(),)), burst(QUOTA))
     assert wanted(first, Knob.CPU_QUOTA, "a/main") == 120_000

@@ -13,7 +13,7 @@ from koordlet.doors.admission import HOLD_S, MAX_WAITING, Admitted, Inbox
 from koordlet.doors.desk import UNCHANGED
 from koordlet.doors.timebox import LateError, Timebox
 from koordlet.model.effect import Effect
-from koordlet.model.knob import Decision, Knob
+from koordlet.model.knob import RESTORE, Decision, Knob
 from koordlet.model.pod import Pod
 from koordlet.model.podevent import Hook, PodAnswer, PodEvent
 from koordlet.model.qos import KubeQos
@@ -71,6 +71,32 @@ def test_a_rules_fault_is_counted_and_the_others_values_go_out() -> None:
     assert stand.desk.ask(EVENT, "nri").decisions == (decision(),)
     assert stand.inbox.take() == ([decision()], [], False)
     assert stand.desk.figures()["hook_calls_total{door=nri,status=failed}"] == 1
+    stand.close()
+
+
+def test_what_must_come_first_is_waited_for() -> None:
+    ahead = (Decision("kubepods/podu", Knob.CPU_BURST, RESTORE, (), "resize"),)
+    stand = Stand(lambda event: PodAnswer(ahead=ahead))
+    carried: list[Decision] = []
+
+    def loop() -> None:
+        select.select([stand.inbox], [], [], 20.0)
+        carried.extend(stand.inbox.take()[0])
+        stand.inbox.done()
+
+    thread = threading.Thread(target=loop)
+    thread.start()
+    assert stand.desk.ask(EVENT, "nri").ahead == ahead
+    assert tuple(carried) == ahead
+    thread.join()
+    assert "hook_late_total{door=nri}" not in stand.desk.figures()
+    stand.close()
+
+
+def test_a_loop_that_does_not_come_is_not_waited_for_long() -> None:
+    stand = Stand(lambda event: PodAnswer(ahead=(decision(),)))
+    assert stand.desk.ask(EVENT, "nri", 0.04).ahead == (decision(),)
+    assert stand.desk.figures()["hook_late_total{door=nri}"] == 1
     stand.close()
 
 
