@@ -234,7 +234,7 @@ def _by_cpuset(
     # The first choice does not look at the kernel's set, as in the reference; later ones keep our own.
     chosen = choose(count, pools.lsr, pools.ls, held or CpuSet(), topology)
     levels = tuple((root.path, root.levels) for root in view.be_roots)
-    shape = ("cpuset", chosen, pools.full, pools.allocations, kubelet, levels)
+    shape = ("cpuset", chosen, pools.parents, pools.allocations, kubelet, levels)
     decisions = state.decisions
     if shape != state.shape:
         why = goal.why + stages(

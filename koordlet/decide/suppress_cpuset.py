@@ -28,7 +28,8 @@ class Pools:
 
     lsr: CPUs of LSR pods, shared proportionally. ls: the rest that BE may use; neither holds LSE, reserved or
     exclusive System-QoS CPUs, nor what the kubelet's static policy gave to pods. full: the whole BE set (spec 3.5),
-    kubelet's CPUs included, since its groups must not be narrower than what it writes below them.
+    kubelet's CPUs included. parents: of root and pods under a static kubelet, which must not be narrower than what it
+    writes below them.
     pinned: last valid cpuset per pod uid. allocations: own CPUs of BE pods by cgroup.
     """
 
@@ -37,6 +38,7 @@ class Pools:
     lsr: CpuSet
     ls: CpuSet
     full: CpuSet
+    parents: CpuSet
     online: int
     threads_per_core: int
     pinned: dict[str, tuple[Qos | None, CpuSet]] = field(default_factory=dict)
@@ -68,6 +70,7 @@ def pools_of(view: NodeView, topology: Topology, before: Pools | None) -> Pools:
         lsr=usable & lsr,
         ls=usable - lsr,
         full=full,
+        parents=full if node.cgroup_v2 else topology.online,
         online=len(topology.cpus),
         threads_per_core=max((len(threads) for threads in siblings.values()), default=1),
         pinned=pinned,
@@ -127,14 +130,15 @@ def placed(
 
     Policy none, and trees of our own: the same set on all levels. A kubelet with the static CPU manager
     fails to create containers under a narrowed parent, so there root and pods keep the full set and only
-    containers get the chosen one. Containers of a BE pod with an allocation of its own keep what of it lies
-    in the set.
+    containers get the chosen one. On v1 full means all CPUs: what the kubelet gives to a container knows nothing of
+    LSE pods and reservations, and is refused where its parent has less. Containers of a BE pod with an allocation of
+    its own keep what of it lies in the set.
     """
     decisions: list[Decision] = []
     for root in roots:
         static = kubelet_policy == STATIC and root.tree is Tree.KUBELET
         for depth, directories in enumerate(root.levels[: _CONTAINER + 1] or ((root.path,),)):
-            cpus = pools.full if static and depth < _CONTAINER else chosen
+            cpus = pools.parents if static and depth < _CONTAINER else chosen
             for directory in directories:
                 own = pools.allocations.get(directory.rpartition("/")[0]) if depth == _CONTAINER else None
                 value = cpus if own is None else (own & cpus) or cpus

@@ -455,6 +455,22 @@ def test_containers_keep_off_what_the_kubelet_gave_to_a_pod_the_moment_it_does()
         assert str(sets[ROOT]) == str(sets[f"{ROOT}/pod"]) == "0-15"
 
 
+@pytest.mark.parametrize(("v2", "parents"), [(False, "0-15"), (True, "1-7,10-15")])
+def test_static_policy_keeps_parents_wide_on_v1(v2: bool, parents: str) -> None:
+    """The kubelet's shared CPUs hold LSE and reserved ones; v1 refuses them to a container whose parent has less. What
+    the kubelet gave away itself is in no container's set."""
+    levels = ((ROOT,), (f"{ROOT}/pod",), (f"{ROOT}/pod/c",))
+    node = {"topology": T16, "kubelet_policy": "static", "reserved_cpus": CpuSet([0]), "cgroup_v2": v2}
+    pods = [pinned(Qos.LSE, "8-9")]
+    rule = policy(CPUSET, percent=100)
+    seen = view(0.0, 16, usage(0.0), (root(cpuset="0-15", levels=levels),), pods, **node)
+    found = {d.target: str(d.value) for d in decide(seen, rule).decisions}
+    assert found == {ROOT: parents, f"{ROOT}/pod": parents, f"{ROOT}/pod/c": "1-7,10-15"}
+    node["exclusive"] = Exclusive({"somebody": CpuSet([1, 2])}, CpuSet([3]))
+    seen = view(0.0, 16, usage(0.0), (root(cpuset="0-15", levels=levels),), pods, **node)
+    assert cpus(decide(seen, rule), f"{ROOT}/pod/c") == "4-7,10-15"
+
+
 def test_static_policy_limits_growth_against_its_own_last_set_f05() -> None:
     """The root holds the full set there, so the reference's limit never bites."""
     levels = ((ROOT,), (f"{ROOT}/pod",), (f"{ROOT}/pod/c",))
