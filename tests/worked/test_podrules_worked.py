@@ -212,6 +212,15 @@ def test_scale(quota_us: int, ratio: float, scaled: int) -> None:
     assert scale(quota_us, ratio) == scaled
 
 
+def test_normalization_leaves_a_pod_on_the_kubelets_exclusive_cpus_alone() -> None:
+    container = Container("c", cgroup="g", running=True, limits=Resources(cpu_mcpu=2000))
+    about = pod(container, qos=Qos.LS, kube=KubeQos.GUARANTEED)
+    assert asked(about, context(cpu_normalization_ratio=1.25), container)[Knob.CPU_QUOTA] == 160_000
+    exclusive = context(cpu_normalization_ratio=1.25, kubelet_policy="static")
+    assert Knob.CPU_QUOTA not in asked(about, exclusive, container)
+    assert Knob.CPU_QUOTA not in asked(about, exclusive)
+
+
 def test_w6_normalization_is_idempotent() -> None:
     """Each answer starts from what the runtime asks, never from what an earlier answer made of it."""
     about = pod(Container("c"), qos=Qos.LS, kube=KubeQos.BURSTABLE)

@@ -15,7 +15,7 @@ from koordlet.model.slo import SuppressPolicy
 from koordlet.model.units import DEFAULT_PERIOD_US, quota_to_mcpu
 
 _ANNOTATION: Final = "scheduling.koordinator.sh/resource-status"
-_STATIC: Final = "static"
+STATIC: Final = "static"
 
 
 def container_cpus(
@@ -34,7 +34,7 @@ def container_cpus(
     if not context.ls_pools and not context.be_pools:
         return None, ""  # no topology yet
     policy = context.node.kubelet_policy if pod.tree is Tree.KUBELET else "none"
-    if policy is None or (policy == _STATIC and _exclusive(pod, container, asked)):
+    if policy is None or (policy == STATIC and exclusive(pod, container, asked)):
         return None, ""
     status = pod.settings.resource_status
     if status is not None and status.cpu_nodes:
@@ -50,7 +50,7 @@ def container_cpus(
         return pool_cpus(context.ls_pools) or None, "LS pool"
     if pod.kube_qos is KubeQos.BESTEFFORT:
         return CpuSet(), "best effort: not pinned one by one"
-    if policy == _STATIC:
+    if policy == STATIC:
         return None, ""
     return pool_cpus(context.ls_pools) or None, "LS pool"
 
@@ -72,7 +72,7 @@ def host_app_cpus(app: HostApp, context: PodContext) -> CpuSet | None:
     return pool_cpus(context.ls_pools) or None if app.qos is Qos.LS else None
 
 
-def _exclusive(pod: Pod, container: Container, asked: LinuxResources | None) -> bool:
+def exclusive(pod: Pod, container: Container, asked: LinuxResources | None = None) -> bool:
     """CPUs that the kubelet's static policy gives to this very container: not ours to change (R-P5).
 
     A door may know no spec, then the quota tells; a limit that nobody tells counts as whole CPUs.

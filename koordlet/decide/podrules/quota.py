@@ -9,6 +9,7 @@ from typing import Final
 
 from koordlet.decide.podrules import batch
 from koordlet.decide.podrules.context import PodContext
+from koordlet.decide.podrules.cpuset import STATIC, exclusive
 from koordlet.decide.podrules.wanted import Wanted
 from koordlet.model.pod import Container, Pod, Tree
 from koordlet.model.podevent import LinuxResources, PodEvent
@@ -47,9 +48,15 @@ def is_unset(pod: Pod, context: PodContext) -> bool:
 
 
 def is_normalized(pod: Pod, context: PodContext) -> bool:
-    """Pods whose quota follows the node's ratio."""
+    """Pods whose quota follows the node's ratio.
+
+    beyond: not where a static kubelet gives CPUs to the pod: there it lifts the quota itself (since 1.33), which would
+    only throttle.
+    """
     ratio = context.node.cpu_normalization_ratio
     if not context.on("CPUNormalization") or ratio is None or ratio <= 1 or pod.tree is Tree.OURS:
+        return False
+    if context.node.kubelet_policy == STATIC and any(exclusive(pod, container) for container in pod.containers):
         return False
     return pod.qos is Qos.LS or (pod.qos is None and not pod.cpuset)
 
