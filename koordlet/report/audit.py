@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ log = structlog.get_logger(__name__)
 ACTIVE: Final = "audit.log"
 ROTATE_BYTES: Final = 2 << 20
 TAIL_RECORDS: Final = 256
+_STAMP: Final = "%Y-%m-%d-%H-%M-%S"
 _TEXT_MAX: Final = 1024
 """Longest text kept of one field; a record must not grow with what a stranger put into a kernel file or a name."""
 
@@ -112,7 +113,7 @@ class AuditLog:
 
     def _rotate(self, directory: Path) -> None:
         """All nine names of this second taken: the file stays active and the next record tries again."""
-        stamp = datetime.fromtimestamp(self._clock()).strftime("%Y-%m-%d-%H-%M-%S")
+        stamp = _stamp_after(directory, self._clock())
         for index in range(9):
             target = directory / f"audit-{stamp}-{index}.log"
             if not target.exists():
@@ -127,6 +128,19 @@ class AuditLog:
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1
+
+
+def _stamp_after(directory: Path, wall_s: float) -> str:
+    """The time for a file's name, never before the newest one's: who deletes the oldest and who reads backwards go by
+    the names, and a clock may be set back, by an hour even each autumn."""
+    stamp = datetime.fromtimestamp(wall_s).strftime(_STAMP)
+    newest = max((path.name.removeprefix("audit-")[:19] for path in directory.glob("audit-*.log")), default="")
+    if newest <= stamp:
+        return stamp
+    try:
+        return (datetime.strptime(newest, _STAMP) + timedelta(seconds=1)).strftime(_STAMP)
+    except (ValueError, OverflowError):
+        return stamp  # no file of ours
 
 
 def _open(path: Path) -> int:

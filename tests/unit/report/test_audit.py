@@ -103,6 +103,20 @@ def test_the_oldest_go_first(tmp_path: Path, clock: Clock, open_logs: list[Audit
     assert rotated(tmp_path) == sorted(names)[len(names) - keep :]
 
 
+def test_a_clock_that_is_set_back_does_not_make_the_newest_the_oldest(
+    tmp_path: Path, clock: Clock, open_logs: list[AuditLog]
+) -> None:
+    log = AuditLog(tmp_path, max_mb=8, clock=clock)
+    open_logs.append(log)
+    for number in range(12):
+        clock.now_s += 1 if number != 6 else -3600
+        (tmp_path / "audit.log").write_bytes(b"x" * ROTATE_BYTES + b"\n")
+        log.close()
+        log(record(f"round {number}"))
+    kept = [json.loads((tmp_path / name).read_text().splitlines()[1])["message"] for name in rotated(tmp_path)]
+    assert kept == ["round 9", "round 10", "round 11"]
+
+
 def test_ten_rotations_in_one_second_lose_nothing(tmp_path: Path, clock: Clock, open_logs: list[AuditLog]) -> None:
     log = AuditLog(tmp_path, max_mb=64, clock=clock)
     open_logs.append(log)
