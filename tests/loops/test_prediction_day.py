@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -52,7 +52,10 @@ class Day:
     def __init__(self) -> None:
         self.rings = RingStore()
 
-    def run(self, predictor: Predictor, from_s: float, to_s: float) -> Iterator[float]:
+    def run(
+        self, predictor: Predictor, from_s: float, to_s: float, clock: Callable[[float], float] = lambda at_s: at_s
+    ) -> Iterator[float]:
+        """clock: what the wall clock shows, counted from midnight."""
         at_s = from_s
         while at_s < to_s:
             for kind, name in (("node", ""), ("pod", "web"), ("pod", "job")):
@@ -61,7 +64,7 @@ class Day:
                     ("memory", memory(name or "node", at_s)),
                 ):
                     self.rings.push(self.rings.open(kind, name, metric), BOOTED_S + at_s, value)
-            if predictor.step(PODS, BOOTED_S + at_s, MIDNIGHT + at_s):
+            if predictor.step(PODS, BOOTED_S + at_s, MIDNIGHT + clock(at_s)):
                 yield at_s
             at_s += EVERY_S
 
@@ -132,6 +135,25 @@ def test_a_restart_in_the_middle_forgets_nothing_that_counts(tmp_path: Path, cle
     after = list(day.run(second, 15 * HOUR + 60, DAY))
 
     assert peaks(second) == {name: expected(name, [*before, *after]) for name in MODELS}
+
+
+@pytest.mark.parametrize("step_s", [HOUR, -HOUR])
+def test_a_step_of_the_clock_costs_no_model_and_hardly_any_weight(step_s: float) -> None:
+    """At noon by an hour, and at 18 h back again. Rounds and the life of models go by the monotonic clock."""
+
+    def clock(at_s: float) -> float:
+        return at_s + step_s if 12 * HOUR <= at_s < 18 * HOUR else at_s
+
+    day, plain = Day(), Day()
+    stepped, steady = (Predictor(one.rings, config(None)) for one in (day, plain))
+    moments = list(day.run(stepped, 9 * HOUR, 19 * HOUR, clock))
+    assert moments == list(plain.run(steady, 9 * HOUR, 19 * HOUR))
+    assert len(moments) == 600
+    for name, (mcpu, size) in peaks(steady).items():
+        found = peaks(stepped)[name]
+        assert found[0] == pytest.approx(mcpu, rel=0.051)  # one bucket
+        assert found[1] == pytest.approx(size, rel=0.051)
+    assert peaks(stepped)["web"][0] == pytest.approx(6000, rel=0.05)
 
 
 def test_without_checkpoints_the_noon_peak_would_be_forgotten() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 
@@ -127,6 +128,20 @@ def test_a_token_file_is_followed(tmp_path: Path) -> None:
     path.write_text("three")
     now_s += 61
     assert token.get() == "three"
+
+
+def test_a_token_that_looks_older_than_the_last_is_taken_up(tmp_path: Path) -> None:
+    """The wall clock was set back before the rotation; how often we look goes by another clock."""
+    now_s = 1000.0
+    path = tmp_path / "token"
+    path.write_text("one")
+    token = TokenFile(path, clock=lambda: now_s)
+    assert token.get() == "one"
+    path.write_text("two")
+    hour_ago_ns = path.stat().st_mtime_ns - 3600 * 10**9
+    os.utime(path, ns=(hour_ago_ns, hour_ago_ns))
+    now_s += 61
+    assert token.get() == "two"
 
 
 def test_the_pods_own_account(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ class Rig:
         self.spec = MetricSpec(lambda: self.metric)
         self.publication = NodeMetricPublication(self.spec, self.rings, lambda snapshot, pods: None, "node-a")
         self.measuring = True
-        self.now_s = 0.0
+        self.now_s, self.wall_s = 0.0, WALL_S
 
     def made(self, **policy: Any) -> Rig:
         """koord-manager makes the object."""
@@ -44,7 +45,7 @@ class Rig:
     def snapshot(self, age_s: float = 0.0) -> Snapshot:
         at_s = self.now_s - age_s
         view = NodeView(now_s=at_s, pods=PodSet((), 1, at_s))
-        return Snapshot(view, {}, ApplyReport(), TickStats(), WALL_S + at_s)
+        return Snapshot(view, {}, ApplyReport(), TickStats(), self.wall_s + at_s)
 
     def seconds(self, count: int, age_s: float = 0.0) -> list[float]:
         """Lets time pass; moments of the writes."""
@@ -84,6 +85,17 @@ def test_one_report_each_interval_the_first_after_one(rig: Rig) -> None:
     assert rig.status["nodeMetric"]["nodeUsage"] == {"resources": {"cpu": "1", "memory": "1k"}}
     assert rig.server.objects[PATH]["spec"] == {"metricCollectPolicy": {}}
     assert [request[:2] for request in rig.server.requests] == [("PATCH", f"{PATH}/status")] * 3
+
+
+@pytest.mark.parametrize("step_s", [3600, -3600])
+def test_a_step_of_the_clock_moves_the_time_and_not_the_interval(rig: Rig, step_s: int) -> None:
+    rig.made().seconds(90)
+    rig.wall_s += step_s
+    assert rig.seconds(100) == [121.0, 181.0]
+    assert rig.status is not None
+    assert datetime.fromisoformat(rig.status["updateTime"]).timestamp() == WALL_S + step_s + 181
+    assert rig.status["nodeMetric"]["nodeUsage"] == {"resources": {"cpu": "1", "memory": "1k"}}
+    assert rig.publication.error == ""
 
 
 def test_another_interval_holds_at_once(rig: Rig) -> None:
