@@ -6,6 +6,7 @@ use the host's network (there is no CNI plugin), and image BUSYBOX, made locally
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import time
 from collections.abc import Mapping
@@ -79,9 +80,13 @@ class Node:
         }
         return self
 
-    def start_kubelet(self, options: Mapping[str, Any] | None = None) -> None:
-        """Also after `stop_kubelet`. With another CPU manager policy it would refuse its state file, so that goes."""
-        (self.root / "cpu_manager_state").unlink(missing_ok=True)
+    def start_kubelet(self, options: Mapping[str, Any] | None = None, *, keep_cpus: bool = False) -> None:
+        """Also after `stop_kubelet`. With another CPU manager policy it would refuse its state file, so that goes.
+
+        keep_cpus: not so, exclusive pods run on.
+        """
+        if not keep_cpus:
+            (self.root / "cpu_manager_state").unlink(missing_ok=True)
         config = self.sandbox.work / "kubelet.yaml"
         config.write_text(yaml.safe_dump(self._configuration() | dict(options or {})))
         flags = {
@@ -145,6 +150,10 @@ class Node:
         level = {"Guaranteed": "", "Burstable": "burstable/", "BestEffort": "besteffort/"}[made["status"]["qosClass"]]
         return f"{self.sandbox.name}/kubepods/{level}pod{made['metadata']['uid']}"
 
+    def container_group(self, made: Mapping[str, Any]) -> str:
+        """The same of its first container."""
+        return f"{self.group(made)}/{made['status']['containerStatuses'][0]['containerID'].rpartition('/')[2]}"
+
     def _start_containerd(self, folder: Path) -> None:
         work, data = self.sandbox.work, self.sandbox.data
         config = work / "containerd.toml"
@@ -152,14 +161,25 @@ class Node:
         archive = work / "image.tar"
         image.write_archive(archive)
         self.sandbox.run(["sh", "-c", f"mkdir -p {data}/cni && echo '{NO_NETWORK}' > {data}/cni/10-lab.conflist"])
+        self._spawn_containerd(folder)
+        self.sandbox.run([*self._ctr(folder), "images", "import", "--local", str(archive)])
+
+    def restart_containerd(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """Its containers run on."""
+        self.sandbox.end("containerd", number)
+        self._spawn_containerd(binaries.binaries("containerd"))
+
+    def _spawn_containerd(self, folder: Path) -> None:
+        config = self.sandbox.work / "containerd.toml"
         self.sandbox.spawn("containerd", [str(folder / "containerd"), "--config", str(config)], path=[folder])
-        ctr = [str(folder / "ctr"), "-a", str(self.socket), "-n", "k8s.io"]
 
         def answers() -> bool:
-            return subprocess.run([*ctr, "version"], capture_output=True).returncode == 0
+            return subprocess.run([*self._ctr(folder), "version"], capture_output=True).returncode == 0
 
         self.sandbox.wait("containerd", answers, 60, "containerd")
-        self.sandbox.run([*ctr, "images", "import", "--local", str(archive)])
+
+    def _ctr(self, folder: Path) -> list[str]:
+        return [str(folder / "ctr"), "-a", str(self.socket), "-n", "k8s.io"]
 
     def _configuration(self) -> dict[str, Any]:
         return {

@@ -40,10 +40,6 @@ def read(group: str, v1: str, v2: str) -> str:
     return path.read_text().strip()
 
 
-def container_group(node: Node, made: dict[str, Any]) -> str:
-    return f"{node.group(made)}/{made['status']['containerStatuses'][0]['containerID'].rpartition('/')[2]}"
-
-
 def test_node_is_ready_at_its_own_address(cluster: Cluster, cluster_node: Node) -> None:
     node = cluster.admin.get(f"/api/v1/nodes/{NAME}")
     assert cluster_node.ready()
@@ -79,7 +75,7 @@ def test_pod_runs_under_its_qos_class(
     made = cluster_node.run(pod(qos.lower(), requests, limits))
     pods.append(made)
     assert made["status"]["qosClass"] == qos
-    group = container_group(cluster_node, made)
+    group = cluster_node.container_group(made)
     processes = guard.CGROUPS / ("" if V2 else "cpu") / group / "cgroup.procs"
     cluster_node.sandbox.wait(f"sleep in {processes}", lambda: b"sleep" in command_of(processes), 30)
     if V2:
@@ -104,7 +100,7 @@ def test_integer_guaranteed_pod_gets_cpus_of_its_own(cluster_node: Node, pods: l
     cluster_node.settle()
     made = cluster_node.run(pod("pinned", {}, {"cpu": "1", "memory": "32Mi"}))
     pods.append(made)
-    pinned = read(container_group(cluster_node, made), "cpuset.cpus", "cpuset.cpus")
+    pinned = read(cluster_node.container_group(made), "cpuset.cpus", "cpuset.cpus")
     assert pinned.isdigit()
     assert pinned != "0"
     state = json.loads((cluster_node.root / "cpu_manager_state").read_text())
@@ -114,7 +110,7 @@ def test_integer_guaranteed_pod_gets_cpus_of_its_own(cluster_node: Node, pods: l
     assert read(cluster_node.group(made), "cpuset.cpus", "cpuset.cpus") != pinned
     other = cluster_node.run(pod("other"))
     pods.append(other)
-    rest = read(container_group(cluster_node, other), "cpuset.cpus", "cpuset.cpus")
+    rest = read(cluster_node.container_group(other), "cpuset.cpus", "cpuset.cpus")
     assert pinned not in _cpus(rest)
 
 
