@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from koordlet.load.child import soon_ns
 from koordlet.model.cpuset import CpuSet
 from tests.live.node import CPUS, Node, koordlet, until
 
@@ -251,7 +252,10 @@ def test_the_kubelets_cpus_change_under_running_pods(node: Node) -> None:
     static = Static(node)
     first, second = CpuSet((max(static.online),)), CpuSet((min(static.online),))
     static.give(first)
-    load = [node.spin(target, 1.0, 120, threads=CPUS).pid for target in (static.api, static.job)]
+    children = [node.prepare(target, 1.0, 120, threads=2) for target in (static.api, static.job)]
+    for child in children:  # both are there before one spins: an emulated guest starts nothing beside it
+        child.go(soon_ns(0))
+    load = [child.pid for child in children]
     before = node.raw(static.own, "cpuset.cpus")
     with node.agent(*static.args) as agent:
 
