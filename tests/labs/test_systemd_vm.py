@@ -142,7 +142,8 @@ def test_reload_is_answered_and_the_agent_goes_on(agent: Lab) -> None:
     pid = show(agent, "MainPID")["MainPID"]
     ask(agent, "systemctl reload koordlet")
     until(agent, "the reload in the log", "grep -q reload.asked /run/agent.log")
-    assert show(agent, "ActiveState", "MainPID") == {"ActiveState": "active", "MainPID": pid}
+    until(agent, "the end of the reload", "[ $(systemctl show -P ActiveState koordlet) = active ]")
+    assert show(agent, "MainPID") == {"MainPID": pid}
 
 
 def test_a_hanging_agent_is_replaced_and_what_it_left_is_undone(agent: Lab, job: str) -> None:

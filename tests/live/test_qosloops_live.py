@@ -121,7 +121,7 @@ def test_burst_quota_load(node: Node) -> None:
         agent.skip_if_busy()
         node.spin(run.main["a"], 0.8, 60)  # at 0.6 the last step, 59719 to 60000, may not be missed
         try:
-            until("recorded 60000", top, 30, lambda: f"{sorted(seen)} {agent.text()}")
+            until("recorded 60000", top, 55, lambda: f"{sorted(seen)} {agent.text()}")
         except AssertionError:
             agent.skip_if_busy(0.1)  # half of the node is the pool, and from 0.9 of that on nothing grows
             raise

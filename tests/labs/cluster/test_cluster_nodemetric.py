@@ -89,7 +89,8 @@ def test_a_whole_status_within_the_interval(cluster: Cluster, agent: Agent) -> N
         assert set(node[name][0]["usage"]) == {"avg", "p50", "p90", "p95", "p99"}
     assert cpu(node["nodeUsage"]) > 0
     assert memory(node["nodeUsage"]) > 64 << 20
-    assert 0 <= cpu(node["systemUsage"]) <= cpu(node["nodeUsage"])
+    # Averages of their own samples: the system has none of the first seconds, when no pod had a rate yet.
+    assert 0 <= cpu(node["systemUsage"]) <= 1.1 * cpu(node["nodeUsage"])
     assert 0 < memory(node["systemUsage"]) < memory(node["nodeUsage"]) * 1.1  # it begins some seconds later
     (web,) = [row for row in found["podsMetric"] if row["name"] == "web"]
     assert (web["namespace"], web["priority"], web["qos"]) == ("lab", "koord-prod", "LS")
