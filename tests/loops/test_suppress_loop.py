@@ -232,7 +232,7 @@ def test_invariants_hold_for_any_load_and_any_sampler(
     for tick in ticks:
         assert floor(kind) <= (tick.allowance or 0.0) <= (-(-ceiling // 1) if kind is CPUSET else ceiling + 0.16)
     check_growth(ticks, kind, 16)
-    good_at = 0.0
+    good_at = ticks[0].now_s if ticks else 0.0  # what there was a first allowance from
     for before, after in pairwise(ticks):
         if round(after.now_s) - 1 not in lost and not after.surge:
             good_at = after.now_s
