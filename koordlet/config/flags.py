@@ -161,6 +161,7 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
             mems=MemsMode(read.text("cpuset-mems")),
             partition=Partition(read.text("lse-partition")),
             irq=read.switch("irq-isolation"),
+            balancing_off=read.switch("numa-balancing-off"),
         ),
         state_dir=read.path("state-dir"),
         run_dir=read.path("run-dir"),

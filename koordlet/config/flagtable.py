@@ -81,6 +81,8 @@ FLAGS: Final = (
     Flag("lse-partition", _T, "member", "cgroup v2 cpuset partition of declared LSE workloads",
          choices=("member", "root", "isolated")),
     Flag("irq-isolation", _B, "false", "keep interrupts off the CPUs of LSE workloads"),
+    Flag("numa-balancing-off", _B, "false", "no automatic NUMA balancing (kernel.numa_balancing) while -cpuset-mems "
+         "binds a workload's memory"),
     Flag("enable-resctrl-collector", _B, "false", "collect cache occupancy and memory bandwidth of classes and pods "
          "(with gate ResctrlCollector)"),
     Flag("resctrl-collector-interval", _D, "10s", "its interval", low=1),

@@ -233,6 +233,7 @@ KNOBS: Final[dict[Knob, KnobRow]] = {
         Base.SYS, "kernel/mm/kidled/scan_period_in_seconds", high=65_535, needs="an Anolis kernel"
     ),
     Knob.KIDLED_HIERARCHY: _system(Base.SYS, "kernel/mm/kidled/use_hierarchy", needs="an Anolis kernel"),
+    Knob.NUMA_BALANCING: _system(Base.PROC_SYS, "kernel/numa_balancing", high=3, needs="CONFIG_NUMA_BALANCING"),
     Knob.SCHED_FEATURE: _system(
         # F-22: moved in 5.13
         Base.SYS, "kernel/debug/sched/features", "kernel/debug/sched_features", item=Item.FEATURE,

@@ -63,6 +63,7 @@ class Knob(StrEnum):
     PAGECACHE_LIMIT = "pagecache_limit.enabled"  # 0/1
     KIDLED_SCAN_PERIOD = "kidled.scan_period_in_seconds"  # s, 0 off
     KIDLED_HIERARCHY = "kidled.use_hierarchy"  # 0/1
+    NUMA_BALANCING = "kernel.numa_balancing"  # 0 off, 1 on, 2 memory tiering
     SCHED_FEATURE = "sched_features"  # 0/1, of one feature
 
 

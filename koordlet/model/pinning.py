@@ -112,11 +112,13 @@ class Partition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PinOptions:
-    """What goes beyond the CPU list itself, from flags. irq: keep interrupts off LSE workloads' CPUs."""
+    """What goes beyond the CPU list itself, from flags. irq: keep interrupts off LSE workloads' CPUs. balancing_off: no
+    automatic NUMA balancing while a workload's memory is bound."""
 
     mems: MemsMode = MemsMode.KEEP
     partition: Partition = Partition.MEMBER
     irq: bool = False
+    balancing_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

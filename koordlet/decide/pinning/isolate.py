@@ -1,6 +1,6 @@
 """What goes beyond the CPU list of a workload with CPUs of its own: memory, cpuset partitions, interrupts. Pure.
 
-All three are options and off by default: each takes something from others, or from whoever else sets it.
+All of them are options and off by default: each takes something from others, or from whoever else sets it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koordlet.model.cpuset import CpuSet
-from koordlet.model.knob import Decision, Knob
+from koordlet.model.knob import SYSTEM, Decision, Knob
 from koordlet.model.pinning import MemsMode, Partition
 from koordlet.model.pod import Pod, Tree
 from koordlet.model.qos import Qos
@@ -61,6 +61,10 @@ def _anew(view: NodeView, policy: Policy, state: State, key: tuple[object, ...])
         if options.mems is not MemsMode.KEEP:
             for pod in owners:
                 decisions += _mems(pod, topology, options.mems)
+            if options.balancing_off and decisions:
+                # It would unmap pages of the whole node to see who touches them, though they cannot move any more.
+                why = stages(bound=len({decision.target for decision in decisions}))
+                decisions.append(Decision(SYSTEM, Knob.NUMA_BALANCING, 0, why, NAME))
         if options.partition is not Partition.MEMBER:
             for pod in lse:
                 decisions += _partition(pod, options.partition, notes)

@@ -46,7 +46,16 @@ def test_memory_is_bound_to_the_nodes_of_the_cpus():
 
 def test_cpus_without_memory_bind_nothing():
     bare = replace(H16, nodes=(H16.nodes[0], NumaNode(1, H16.nodes[1].cpus, 0)))
-    assert shown(ask(PinOptions(mems=MemsMode.BIND), LSR, node=NodeInfo(topology=bare))) == []
+    options = PinOptions(mems=MemsMode.BIND, balancing_off=True)
+    assert shown(ask(options, LSR, node=NodeInfo(topology=bare))) == []
+
+
+def test_balancing_is_off_only_while_memory_is_bound():
+    options = PinOptions(mems=MemsMode.BIND, balancing_off=True)
+    bound = ask(options, LSR)
+    assert shown(bound)[-1] == ("system", Knob.NUMA_BALANCING, "0")
+    assert shown(ask(options, state=bound.state, revision=2)) == []
+    assert shown(ask(PinOptions(balancing_off=True), LSR)) == []
 
 
 def test_only_a_declared_top_level_lse_group_becomes_a_partition():
