@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from koordlet.decide.pinning.allocate import NodeRules, Wish, allocate
 from koordlet.decide.pinning.machine import machine
 from koordlet.decide.pools import pool_cpus, share_pools
+from koordlet.kernel.host import CgroupVersion
+from koordlet.kernel.topology import read_topology
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.pinning import BindPolicy, NodePinning, NumaPolicy, NumaStrategy, PinRequest
 from koordlet.model.qos import PriorityClass, Qos
 from koordlet.model.topology import Cpu, NumaNode, Topology
 from koordlet.model.view import NodeInfo
+from tests.hosts.tree import HostTree, cpus, numa, proc
 from tests.unit.decide.pinning.machines import topology
 
 
@@ -34,6 +39,31 @@ MACHINES = {
     "hybrid": hybrid(),
     "CXL": with_cxl(),
 }
+
+
+def sockets(cpu: Cpu) -> int:
+    return cpu.socket
+
+
+def eights(cpu: Cpu) -> int:
+    """A core complex: eight cores around one L3."""
+    return cpu.core // 8
+
+
+@pytest.mark.parametrize("name", MACHINES)
+def test_a_machine_is_found_in_sysfs_as_it_is(tmp_path: Path, name: str) -> None:
+    shape, l3_of = MACHINES[name], eights if "L3" in name else sockets
+    system = {
+        "cpu": cpus({cpu.id: (cpu.socket, cpu.core, l3_of(cpu)) for cpu in shape.cpus}),
+        "node": numa({node.id: (str(node.cpus), (node.memory_bytes or 0) >> 10) for node in shape.nodes}),
+    }
+    layout = {"sys": {"devices": {"system": system}}, "proc": proc(range(1), 1 << 20)}
+    found = read_topology(HostTree(tmp_path, CgroupVersion.V2, layout).host)
+    assert [(cpu.id, cpu.core, cpu.socket, cpu.node, cpu.l3) for cpu in found.cpus] == [
+        (cpu.id, cpu.core, cpu.socket, cpu.node, l3_of(cpu)) for cpu in shape.cpus
+    ]
+    assert found.nodes == shape.nodes
+    assert len({cpu.l3 for cpu in found.cpus}) == (16 if "L3" in name else len({cpu.socket for cpu in shape.cpus}))
 
 
 @pytest.mark.parametrize("name", MACHINES)
