@@ -26,6 +26,7 @@ import pytest
 from koordlet.cli.client import AgentError, ask_ok
 from koordlet.load.batch import Surge
 from koordlet.load.child import Child, before_exec, soon_ns, start
+from tests.live.forked import Forked
 
 BASE = Path("/sys/fs/cgroup")
 V2 = (BASE / "cgroup.controllers").exists()
@@ -294,8 +295,11 @@ class Agent:
         if (node.tmp / "policy.json").exists():
             own.append(f"--policy={node.tmp}/policy.json")
         self.started_s = time.monotonic()
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "koordlet", "run", *own, *args], stdout=self.log, stderr=self.log
+        words = ["run", *own, *args]
+        self.process: subprocess.Popen[bytes] | Forked = (
+            Forked(words, self.log.fileno())
+            if "KOORDLET_GUEST" in os.environ
+            else subprocess.Popen([sys.executable, "-m", "koordlet", *words], stdout=self.log, stderr=self.log)
         )
 
     def wait_ready(self) -> None:
