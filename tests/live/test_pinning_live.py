@@ -153,7 +153,7 @@ def test_memory_lands_on_the_bound_node(node: Node) -> None:
     pinned = Pinned(node)
     balancing = Path("/proc/sys/kernel/numa_balancing")
     balancing.write_text("1")  # as a machine with several nodes has it
-    with node.agent(*pinned.args, "--cpuset-mems=bind", "--numa-balancing-off", pods=False):
+    with node.agent(*pinned.args, "--cpuset-mems=bind", "--numa-balancing-off", pods=False) as agent:
         until("memory is bound", lambda: node.read(pinned.web, "cpuset.mems").isdigit(), 30)
         until("nobody looks for nearer nodes", lambda: balancing.read_text() == "0\n", 5)
         bound = int(node.read(pinned.web, "cpuset.mems"))
@@ -168,6 +168,7 @@ def test_memory_lands_on_the_bound_node(node: Node) -> None:
         held = {int(word[1 : word.index("=")]): int(word.partition("=")[2]) for word in anon.split()[1:]}
         assert held[bound] >= 96 << 20
         assert held[1 - bound] < 8 << 20
+        assert agent.stop() == 0, agent.text()
     assert balancing.read_text() == "1\n"
 
 
