@@ -15,8 +15,10 @@ import structlog
 
 from koordlet.act.attributes import Attributes
 from koordlet.kernel.errors import is_gone
-from koordlet.kernel.host import CgroupVersion, Host
+from koordlet.kernel.host import Host
+from koordlet.kernel.knobs import encode, knob_path
 from koordlet.kernel.write import write_file
+from koordlet.model.knob import Knob
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +30,6 @@ class Freezer:
 
     def __init__(self, host: Host, attributes: Attributes, writer: Callable[[Path, bytes], None] = write_file) -> None:
         self._host, self._attributes, self._writer = host, attributes, writer
-        self._v1 = host.version is CgroupVersion.V1
 
     @contextmanager
     def hold(self, target: str) -> Iterator[None]:
@@ -39,7 +40,7 @@ class Freezer:
             yield
             return
         try:
-            self._writer(self._path(target), b"FROZEN" if self._v1 else b"1")
+            self._write(target, 1)
             yield
         finally:
             self._thaw(target, inode)  # v1 lets a frozen process die only then
@@ -68,14 +69,18 @@ class Freezer:
         return inode
 
     def _thaw(self, target: str, inode: int) -> None:
-        path = self._path(target)
         try:
-            if os.stat(path).st_ino == inode:
-                self._writer(path, b"THAWED" if self._v1 else b"0")
+            if os.stat(self._path(target)).st_ino == inode:
+                self._write(target, 0)
         except OSError as error:
             if not is_gone(error):
                 raise
         self._attributes.drop(self.kind, {target})
 
     def _path(self, target: str) -> Path:
-        return self._host.dir("freezer", target) / ("freezer.state" if self._v1 else "cgroup.freeze")
+        path = knob_path(self._host, target, Knob.FREEZE)
+        assert path is not None, "both versions have one"
+        return path
+
+    def _write(self, target: str, frozen: int) -> None:
+        self._writer(self._path(target), encode(self._host.version, Knob.FREEZE, frozen))

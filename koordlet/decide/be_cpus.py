@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordlet.decide import suppress
-from koordlet.decide.pools import withheld
-from koordlet.decide.suppress_cpuset import STATIC, Pools, pools_of
+from koordlet.decide.pools import STATIC, withheld
+from koordlet.decide.suppress_cpuset import CONTAINER, Pools, directories, pools_of
 from koordlet.model.knob import Decision, Knob
 from koordlet.model.pod import Pod, Tree
 from koordlet.model.qos import Qos
@@ -22,7 +22,6 @@ from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy
 from koordlet.model.why import Why, stages
 
 NAME: Final = "be_cpus"
-_CONTAINER: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,13 +80,12 @@ def _of_root(root: BeRoot, kubelet: str | None, pools: Pools, why: Why) -> Itera
     narrowed parent, so there containers only; with an unknown one none."""
     if root.tree is Tree.KUBELET and kubelet is None:
         return
-    first = _CONTAINER if root.tree is Tree.KUBELET and kubelet == STATIC else 0
-    for depth, directories in enumerate(root.levels[: _CONTAINER + 1] or ((root.path,),)):
+    first = CONTAINER if root.tree is Tree.KUBELET and kubelet == STATIC else 0
+    for depth, directory in directories(root):
         if depth < first:
             continue
-        for directory in directories:
-            cpus = pools.full
-            if depth == _CONTAINER:
-                usable = pools.lsr | pools.ls or pools.full  # the kubelet's own pods' CPUs are nobody else's
-                cpus = pools.allocations.get(directory.rpartition("/")[0], usable) & usable or usable
-            yield Decision(directory, Knob.CPUSET, cpus, why, NAME, hot=depth == 0)
+        cpus = pools.full
+        if depth == CONTAINER:
+            usable = pools.lsr | pools.ls or pools.full  # the kubelet's own pods' CPUs are nobody else's
+            cpus = pools.allocations.get(directory.rpartition("/")[0], usable) & usable or usable
+        yield Decision(directory, Knob.CPUSET, cpus, why, NAME, hot=depth == 0)

@@ -42,9 +42,8 @@ class Op(Enum):
 @dataclass(frozen=True, slots=True)
 class State:
     """quotas: us of the containers above their base, by key. shrunk_s: when an overload last took some of them back.
-    first_base_us: base of each group when we first wrote its
-    quota; where the limit changed since, restoring the recorded bytes would bring the old limit back. resized_s: by pod
-    uid, when a limit of it changed lately."""
+    first_base_us: base of each group when we first wrote its quota; where the limit changed since, restoring the
+    recorded bytes would bring the old limit back. resized_s: by pod uid, when a limit of it changed lately."""
 
     made_from: tuple[object, ...] = ()
     plan: Plan = field(default_factory=Plan)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from koordlet.decide.packing import pack
 from koordlet.model.cpuset import CpuSet
@@ -15,6 +16,9 @@ from koordlet.model.pod import Pod
 from koordlet.model.qos import Qos
 from koordlet.model.topology import Topology
 from koordlet.model.view import NodeInfo
+
+STATIC: Final = "static"
+"""The kubelet's CPU manager policy that gives CPUs to pods."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from koordlet.decide import slew
-from koordlet.decide.pools import kubelet_cpus, withheld
+from koordlet.decide.pools import STATIC, kubelet_cpus, withheld
 from koordlet.decide.slew import Ramp
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Decision, Knob
@@ -18,8 +18,7 @@ from koordlet.model.view import BeRoot, NodeView
 from koordlet.model.why import Why
 
 MIN_CPUS: Final = 2
-STATIC: Final = "static"
-_CONTAINER: Final = 2
+CONTAINER: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,7 @@ class Pools:
     lsr: CPUs of LSR pods, shared proportionally. ls: the rest that BE may use; neither holds LSE, reserved or
     exclusive System-QoS CPUs, nor what the kubelet's static policy gave to pods. full: the whole BE set (spec 3.5),
     kubelet's CPUs included. parents: of root and pods under a static kubelet, which must not be narrower than what it
-    writes below them.
-    pinned: last valid cpuset per pod uid. allocations: own CPUs of BE pods by cgroup.
+    writes below them. pinned: last valid cpuset per pod uid. allocations: own CPUs of BE pods by cgroup.
     """
 
     key: tuple[object, ...]
@@ -137,10 +135,16 @@ def placed(
     decisions: list[Decision] = []
     for root in roots:
         static = kubelet_policy == STATIC and root.tree is Tree.KUBELET
-        for depth, directories in enumerate(root.levels[: _CONTAINER + 1] or ((root.path,),)):
-            cpus = pools.parents if static and depth < _CONTAINER else chosen
-            for directory in directories:
-                own = pools.allocations.get(directory.rpartition("/")[0]) if depth == _CONTAINER else None
-                value = cpus if own is None else (own & cpus) or cpus
-                decisions.append(Decision(directory, Knob.CPUSET, value, why, owner, hot=depth == 0))
+        for depth, directory in directories(root):
+            cpus = pools.parents if static and depth < CONTAINER else chosen
+            own = pools.allocations.get(directory.rpartition("/")[0]) if depth == CONTAINER else None
+            value = cpus if own is None else (own & cpus) or cpus
+            decisions.append(Decision(directory, Knob.CPUSET, value, why, owner, hot=depth == 0))
     return tuple(decisions)
+
+
+def directories(root: BeRoot) -> Iterator[tuple[int, str]]:
+    """(depth, directory) of a best-effort subtree: the root, pods, containers (depth CONTAINER)."""
+    for depth, level in enumerate(root.levels[: CONTAINER + 1] or ((root.path,),)):
+        for directory in level:
+            yield depth, directory

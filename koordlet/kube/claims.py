@@ -19,6 +19,7 @@ import structlog
 
 from koordlet.kube.client import Api
 from koordlet.kube.errors import ApiError
+from koordlet.model.blkio import ClaimKey
 
 log = structlog.get_logger(__name__)
 
@@ -27,9 +28,6 @@ AGAIN_S: Final = 30.0
 FORGET_S: Final = 120.0
 """A claim that nobody asked for so long is forgotten; those in use are asked for every few seconds."""
 MOST: Final = 4096
-
-ClaimKey = tuple[str, str, str]
-"""Pod uid, namespace, name: a claim that is made anew under its name serves another pod."""
 
 
 @dataclass(slots=True)

@@ -51,6 +51,8 @@ class BlkioClasses:
 
 BlockKey = tuple[BlockType, str, str]
 """Type, name and, of a pod's volume, the pod's uid."""
+ClaimKey = tuple[str, str, str]
+"""Pod uid, namespace, name: a claim that is made anew under its name serves another pod."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,15 +7,11 @@ from typing import Final, Protocol
 
 from koordlet.kernel.blockdev import BlockDeviceError, BlockTree
 from koordlet.kernel.host import Host
-from koordlet.model.blkio import BlkioClasses, BlockDevices, BlockKey, BlockType
+from koordlet.model.blkio import BlkioClasses, BlockDevices, BlockKey, BlockType, ClaimKey
 from koordlet.model.pod import Pod, PodSet
 
 EVERY_S: Final = 10.0
 NONE: Final = BlockDevices()
-
-
-ClaimKey = tuple[str, str, str]
-"""Pod uid, namespace, name of the claim."""
 
 
 class Claims(Protocol):

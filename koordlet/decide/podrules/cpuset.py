@@ -6,7 +6,7 @@ from typing import Final
 
 from koordlet.decide.podrules.context import PodContext
 from koordlet.decide.podrules.wanted import Wanted
-from koordlet.decide.pools import pool_cpus
+from koordlet.decide.pools import STATIC, pool_cpus
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.pod import Container, HostApp, Pod, Tree
 from koordlet.model.podevent import LinuxResources, PodEvent
@@ -15,7 +15,6 @@ from koordlet.model.slo import SuppressPolicy
 from koordlet.model.units import DEFAULT_PERIOD_US, quota_to_mcpu
 
 _ANNOTATION: Final = "scheduling.koordinator.sh/resource-status"
-STATIC: Final = "static"
 
 
 def container_cpus(

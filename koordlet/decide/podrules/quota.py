@@ -9,8 +9,9 @@ from typing import Final
 
 from koordlet.decide.podrules import batch
 from koordlet.decide.podrules.context import PodContext
-from koordlet.decide.podrules.cpuset import STATIC, exclusive
+from koordlet.decide.podrules.cpuset import exclusive
 from koordlet.decide.podrules.wanted import Wanted
+from koordlet.decide.pools import STATIC
 from koordlet.model.pod import Container, Pod, Tree
 from koordlet.model.podevent import LinuxResources, PodEvent
 from koordlet.model.qos import Qos

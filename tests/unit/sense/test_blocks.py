@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from koordlet.kernel.host import CgroupVersion
-from koordlet.model.blkio import BlkioClasses, Block, BlockType
+from koordlet.model.blkio import BlkioClasses, Block, BlockType, ClaimKey
 from koordlet.model.pod import Pod, PodSet
 from koordlet.model.qos import KubeQos
 from koordlet.model.settings import PodSettings
-from koordlet.sense.blocks import NONE, BlockFinder, ClaimKey
+from koordlet.sense.blocks import NONE, BlockFinder
 from tests.hosts.blocks import Blocks
 from tests.hosts.tree import HostTree
 
