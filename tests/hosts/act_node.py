@@ -10,17 +10,20 @@ from koordlet.act.executor import Executor
 from koordlet.act.journal import Journal
 from koordlet.kernel.host import CgroupVersion
 from koordlet.model.audit import AuditRecord
+from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Decision, Knob, KnobValue, Restore
 from koordlet.model.status import ApplyReport, Held, HeldState
 from tests.hosts.fake_kernel import FakeKernel
 from tests.hosts.tree import HostTree
 
+QUOTA, BURST, IDLE, SHARES, CPUSET = Knob.CPU_QUOTA, Knob.CPU_BURST, Knob.CPU_IDLE, Knob.CPU_SHARES, Knob.CPUSET
 FILES = {
     Knob.CPU_SHARES: ("cpu", "cpu.shares", "cpu.weight"),
     Knob.CPU_QUOTA: ("cpu", "cpu.cfs_quota_us", "cpu.max"),
     Knob.CPU_BURST: ("cpu", "cpu.cfs_burst_us", "cpu.max.burst"),
     Knob.CPU_IDLE: ("cpu", "cpu.idle", "cpu.idle"),
     Knob.CPUSET: ("cpuset", "cpuset.cpus", "cpuset.cpus"),
+    Knob.CPUSET_PARTITION: ("cpuset", "", "cpuset.cpus.partition"),
     Knob.MEMORY_LIMIT: ("memory", "memory.limit_in_bytes", "memory.max"),
     Knob.MEMORY_HIGH: ("memory", "memory.high", "memory.high"),
     Knob.MEMORY_MIN: ("memory", "memory.min", "memory.min"),
@@ -87,6 +90,10 @@ def want(
     target: str, knob: Knob, value: KnobValue | Restore, owner: str = "suppress", *, hot: bool = False
 ) -> Decision:
     return Decision(target, knob, value, (("n", 1),), owner, hot)
+
+
+def cpus(text: str) -> CpuSet:
+    return CpuSet.parse(text)
 
 
 MakeNode = Callable[..., Node]

@@ -18,7 +18,9 @@ from koordlet.model.slo import NodeSlo, SuppressPolicy, Threshold
 from koordlet.model.view import BeRoot, Policy, Reading, Usage
 from koordlet.model.why import stages
 from tests.unit.decide.build import (
+    CPUSET,
     GATES,
+    QUOTA,
     T16,
     case,
     cpus,
@@ -33,8 +35,6 @@ from tests.unit.decide.build import (
     view,
     with_kernel,
 )
-
-CPUSET, QUOTA = SuppressPolicy.CPUSET, SuppressPolicy.CFS_QUOTA
 
 
 @pytest.mark.parametrize("variant", [0, 1])

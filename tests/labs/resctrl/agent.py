@@ -27,6 +27,22 @@ from koordlet.model.view import NodeView, Policy
 from tests.labs.resctrl.lab import Lab
 
 FIRST_TID = 5_000_000
+FOUR = "0={0};1={0};2={0};3={0}"
+ROME = ";".join(f"{n}={{0}}" for n in (*range(8), *range(16, 24)))
+SCHEMATA = {  # shape: what BE's group says with ways 0-30 % and bandwidth 50 %
+    "intel": {"L3": "0=f;1=f", "MB": "0=50;1=50"},
+    "intel-cdp": {"L3CODE": "0=f;1=f", "L3DATA": "0=f;1=f", "MB": "0=50;1=50"},
+    "intel-mbps": {"L3": "0=3f;1=3f", "MB": "0=4294967295;1=4294967295"},
+    "intel-16": {"L3": "0=f;1=f", "MB": "0=50;1=50"},
+    "intel-sparse": {"L3": "0=1f;1=1f", "MB": "0=50;1=50"},
+    "haswell": {"L3": "0=3f;1=3f"},
+    "intel-l2": {"L2": FOUR.format("7")},
+    "intel-l2cdp": {"L2CODE": FOUR.format("7"), "L2DATA": FOUR.format("7")},
+    "intel-snc": {"L3": "0=f;1=f", "MB": "0=50;1=50"},
+    "amd-smba": {"L3": FOUR.format("1f"), "MB": FOUR.format("80"), "SMBA": FOUR.format("2048")},
+    "amd-two-sockets": {"L3": ROME.format("1f"), "MB": ROME.format("80")},
+    "few-rmids": {"L3": "0=f;1=f", "MB": "0=50;1=50"},
+}
 
 
 def slo(lsr: ResctrlQos | None = None, ls: ResctrlQos | None = None, be: ResctrlQos | None = None) -> NodeSlo:
@@ -162,3 +178,6 @@ def picture(mount: Path) -> dict[str, str]:
                     text = " ".join(sorted((t for t in text.split() if int(t) >= FIRST_TID), key=int))
                 found[str(path.relative_to(mount))] = text
     return found
+
+
+Make = Callable[..., Agent]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,13 +13,12 @@ from koordlet.model.qos import Qos
 from koordlet.model.resctrl import PodResctrl, Resctrl
 from koordlet.model.resctrl import Range as Part
 from koordlet.sense.cache import CacheMeter
-from tests.labs.resctrl.agent import BE_30_50, Agent, picture, slo
+from tests.labs.resctrl.agent import BE_30_50, Agent, Make, picture, slo
 from tests.labs.resctrl.lab import Lab
 
 pytestmark = pytest.mark.lab_resctrl
 
 MIB = 1 << 20
-Make = Callable[..., Agent]
 
 
 @pytest.fixture

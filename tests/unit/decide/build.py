@@ -158,3 +158,16 @@ def with_kernel(seen: NodeView, outcome: Outcome[Any]) -> NodeView:
         quota_us, kept = quota(outcome, one.path), value(outcome, Knob.CPUSET, one.path)
         roots.append(replace(one, quota_us=quota_us or one.quota_us, cpuset=kept or one.cpuset))
     return replace(seen, be_roots=tuple(roots))
+
+
+CPUSET, QUOTA = SuppressPolicy.CPUSET, SuppressPolicy.CFS_QUOTA
+Run = Outcome[suppress.State]
+
+
+def follow(seen: NodeView, before: Run, rule: Policy) -> Run:
+    """One more round with what the last one wrote in the kernel."""
+    return decide(with_kernel(seen, before), rule, before.state)
+
+
+def steady(nonbe: float = 4.0, rule: Policy | None = None, cores: float = 16) -> Run:
+    return decide(view(0.0, cores, usage(0.0, nonbe=nonbe)), rule or policy())
