@@ -213,9 +213,9 @@ FLAGS: Final = (
     # Ignored.
     Flag("enable-pod-taskids", _B, "false", "threads are found where they are put into cache groups", _NONE),
     Flag("qos-extension-plugins", Kind.MAP, "", "there are no extension plugins", _NONE),
-    Flag("containerd-endpoint", _T, "", "no runtime is asked: it asks us, or pods end through API and kernel", _NONE),
-    Flag("docker-endpoint", _T, "", "no runtime is asked: it asks us, or pods end through API and kernel", _NONE),
-    Flag("pouch-endpoint", _T, "", "no runtime is asked: it asks us, or pods end through API and kernel", _NONE),
+    Flag("containerd-endpoint", _T, "", "a runtime is asked for -evict-by=cri alone, on -cri-socket", _NONE),
+    Flag("docker-endpoint", _T, "", "a runtime is asked for -evict-by=cri alone, on -cri-socket", _NONE),
+    Flag("pouch-endpoint", _T, "", "a runtime is asked for -evict-by=cri alone, on -cri-socket", _NONE),
     Flag("collect-node-storage-info-interval", _D, "1s", "disks are looked up when somebody names one, then every 10 s",
          _NONE),
     Flag("coldpage-collector-interval", _D, "5s", "cold pages are read with the memory they are part of, every 10 s",

@@ -135,7 +135,7 @@ def test_maps_are_joined_over_repetitions() -> None:
 def test_a_flag_without_effect_warns_once_and_says_why() -> None:
     flags = parse(["-docker-endpoint=/a", "-docker-endpoint=/b", "-tsdb-path=/x"], CLUSTER)
     assert flags.warnings == (
-        "flag -docker-endpoint has no effect: no runtime is asked: it asks us, or pods end through API and kernel",
+        "flag -docker-endpoint has no effect: a runtime is asked for -evict-by=cri alone, on -cri-socket",
         "flag -tsdb-path has no effect: samples live in rings of fixed size",
     )
 
