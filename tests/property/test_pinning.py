@@ -72,6 +72,51 @@ def test_a_life_of_allocations(shape, wishes, strategy, compat, reserved):
             assert allocate(wish, held, rules, known) == released
 
 
+HOLDERS = st.lists(
+    st.tuples(
+        st.integers(1, 12),
+        st.sampled_from([BindPolicy.FULL_PCPUS, BindPolicy.SPREAD]),
+        st.sampled_from(ExclusivePolicy),
+    ),
+    min_size=1,
+    max_size=10,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(MACHINES, HOLDERS, st.sampled_from([NumaStrategy.LEAST_ALLOCATED, NumaStrategy.MOST_ALLOCATED]), st.booleans())
+def test_an_exclusive_level_is_kept_where_there_is_room_and_never_a_reason_to_refuse(shape, holders, strategy, compat):
+    """Where a NUMA node has room clear of those who keep to themselves at the same level, nothing of theirs is touched;
+    where none has, whoever comes gets CPUs all the same."""
+    known = machine(shape)
+    rules = NodeRules(NodePinning(strategy=strategy), compat=compat)
+    held = {}
+    for number, (count, bind, level) in enumerate(holders):
+        free = known.cpus - CpuSet(cpu for other in held.values() for cpu in other.cpus)
+        wish = Wish(Qos.LSR, PriorityClass.PROD, 1000 * count, 0, PinRequest(bind, exclusive=level))
+        try:
+            made = allocate(wish, held, rules, known)
+        except NotEnoughError:
+            assert count > len(free)
+            continue
+        alike = CpuSet(cpu for other in held.values() if other.exclusive is level for cpu in other.cpus)
+        theirs = {cpu for unit in units(known, level) if unit & alike for cpu in unit}
+        cores = [free & core for core in known.cores.values()]
+        if bind is BindPolicy.FULL_PCPUS:
+            usable = [core for core in cores if core in known.cores.values()]
+        else:
+            usable = [CpuSet(list(core)[:1]) for core in cores]
+        if bind is BindPolicy.SPREAD or level is ExclusivePolicy.NUMA_NODE:
+            clear = CpuSet(cpu for core in usable for cpu in core if cpu not in theirs)
+            if any(len(clear & node) >= count for node in known.nodes.values()):
+                assert not set(made.cpus) & theirs
+        held[str(number)] = made
+
+
+def units(known, level):
+    return {ExclusivePolicy.PCPU: known.cores, ExclusivePolicy.NUMA_NODE: known.nodes}.get(level, {}).values()
+
+
 LIVES = st.lists(st.tuples(st.integers(1, 8), PINS, st.booleans(), st.booleans()), min_size=1, max_size=10)
 
 

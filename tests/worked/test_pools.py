@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.decide.packing import pack
-from koordlet.decide.pools import Pool, pool_cpus, share_pools
+from koordlet.decide.pools import Pool, pool_cpus, share_pools, withheld
 from koordlet.kernel.kubelet_state import parse_cpu_manager_state
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.pinning import NOBODY, Exclusive
@@ -140,8 +140,12 @@ def test_packing_takes_whole_sockets_then_nodes_then_cores() -> None:
 sets = st.builds(CpuSet, st.sets(st.integers(0, 17)))
 
 
+def cpus_of(owned: list[tuple[Qos, CpuSet]], classes: set[Qos]) -> CpuSet:
+    return CpuSet(cpu for qos, found in owned if qos in classes for cpu in found)
+
+
 @given(st.lists(st.tuples(st.sampled_from(list(Qos)), sets), max_size=6), sets, sets, sets, st.integers(0, 20_000))
-def test_pools_are_disjoint_and_hold_only_free_online_cpus(
+def test_pools_are_disjoint_and_hold_exactly_the_free_online_cpus(
     owned: list[tuple[Qos, CpuSet]], reserved: CpuSet, system: CpuSet, kubelet: CpuSet, mcpu: int
 ) -> None:
     pods = [pinned(qos, str(found), f"p{i}") for i, (qos, found) in enumerate(owned)]
@@ -152,7 +156,8 @@ def test_pools_are_disjoint_and_hold_only_free_online_cpus(
         assert sum(len(pool.cpus) for pool in pools) == len(together)
         assert together <= T16.online
         assert not together & (reserved | system | kubelet)
-    assert pool_cpus(found.ls) <= pool_cpus(found.be)
-    assert not any(pool_cpus(found.ls) & cpus for _, cpus in owned)
+    rest = T16.online - withheld(node, T16) - kubelet
+    assert pool_cpus(found.be) == rest - cpus_of(owned, {Qos.LSE})
+    assert pool_cpus(found.ls) == rest - cpus_of(owned, set(Qos))
     assert share_pools(T16, pods, replace(node, exclusive=Exclusive({"x": kubelet}))) == found
     assert not NOBODY.pods

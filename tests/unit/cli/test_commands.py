@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 import os
 import select
 import signal
@@ -14,34 +13,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import structlog
 
 from koordlet.act.journal import Entry, Journal, read_boot_id
 from koordlet.act.lock import DirectoryLock, Lock
 from koordlet.cli import client, main
-from koordlet.doors.http import HttpDoor
 from koordlet.kernel.host import Host
 from koordlet.model.knob import Knob
-from koordlet.model.status import Snapshot
 from koordlet.model.support import Capability, Level, Support
 from koordlet.model.view import Outcome
-from koordlet.report.audit import AuditLog
-from koordlet.report.metrics import Metrics
-from koordlet.report.pages import Pages
-from tests.unit.report.samples import NOW_S, RECORDS, SNAPSHOT, WORKLOADS
+from tests.unit.cli.conftest import open_door
+from tests.unit.report.samples import SNAPSHOT
 
 ROOT = Path(__file__).parents[3]
-
-
-def open_door(path: Path, snapshot: Snapshot | None) -> HttpDoor:
-    audit = AuditLog(None, clock=lambda: 1_790_000_000.0)
-    for record in RECORDS:
-        audit(record)
-    metrics = Metrics(lambda: snapshot, lambda: WORKLOADS, process=False)
-    pages = Pages(metrics, lambda: snapshot, lambda: WORKLOADS, audit, version="0.1.0", clock=lambda: NOW_S + 0.4)
-    door = HttpDoor("", str(path), pages.public(), pages.private())
-    door.start()
-    return door
 
 
 @pytest.fixture(scope="module")
@@ -50,20 +33,6 @@ def agent(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     door = open_door(path, SNAPSHOT)
     yield str(path)
     door.close()
-
-
-@pytest.fixture(autouse=True)
-def quiet_agent() -> Iterator[None]:
-    """The door of these tests lives in this process; what it logs is not the command's output."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    yield
-    structlog.reset_defaults()
-
-
-@pytest.fixture(autouse=True)
-def plain_screen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "120")
-    monkeypatch.delenv("FORCE_COLOR", raising=False)
 
 
 STATUS = [

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import structlog
 
 from koordlet.cli import main
 from koordlet.cli.client import ask
@@ -48,22 +46,13 @@ class Pins:
         return ""
 
 
-@pytest.fixture(autouse=True)
-def quiet_agent() -> Iterator[None]:
-    """The door of these tests lives in this process; what it logs is not the command's output."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
-    yield
-    structlog.reset_defaults()
-
-
 @pytest.fixture
 def pins() -> Pins:
     return Pins()
 
 
 @pytest.fixture
-def socket(tmp_path: Path, pins: Pins, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setenv("COLUMNS", "120")
+def socket(tmp_path: Path, pins: Pins) -> Iterator[str]:
     yield from opened(tmp_path / "agent.sock", pins)
 
 

@@ -50,6 +50,13 @@ def test_v51_split(amount, free, step, parts):
     assert tuple((share.cpu_mcpu or 0) // 1000 for share in shares) == parts
 
 
+def test_a_split_goes_by_the_room_of_the_very_nodes_chosen():
+    """koord-scheduler orders them by their position in the mask (F12): right only where that begins with node 0."""
+    known = {node: Zone({"cpu": 16_000}, {"cpu": 1000 * left}) for node, left in enumerate((0, 16, 12, 4))}
+    shares = split({"cpu": 10_000}, (2, 3), known, 1000)
+    assert [(share.node, share.cpu_mcpu) for share in shares] == [(2, 6000), (3, 4000)]
+
+
 def test_v51_a_remainder_is_refused():
     known = {node: Zone({"cpu": 8000}, {"cpu": 8000}) for node in (0, 1)}
     with pytest.raises(NotEnoughError, match="Insufficient NUMA cpu"):
