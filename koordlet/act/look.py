@@ -83,6 +83,8 @@ def says(version: CgroupVersion, knob: Knob, data: bytes, text: str) -> bool:
         return wrote[0] == found[0]
     if KNOBS[knob].unit is Unit.SHARES:
         return False  # by way of shares, the weights 100 and 101 would be the same
+    if KNOBS[knob].unit is Unit.PARTITION:
+        return wrote[0] == found[0]  # "isolated invalid (why)" is what became of "isolated"
     value = value_of(version, knob, data)
     return value is not None and same(version, knob, value, text)
 
@@ -103,4 +105,6 @@ def restore_bytes(version: CgroupVersion, knob: Knob, original: bytes) -> bytes:
     """
     if knob is Knob.FREEZE:
         return encode(version, knob, 0)
+    if knob is Knob.CPUSET_PARTITION:
+        return original.partition(b" ")[0]  # "root invalid (why)" is no legal value either
     return original if original.strip() else b"\n"

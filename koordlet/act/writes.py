@@ -8,20 +8,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koordlet.act.coupled import WEIGHT_AFTER_IDLE, add_weights, weights_at_risk
 from koordlet.act.job import Job
 from koordlet.act.journal import REASON_MAX, Entry, Journal, JournalError
-from koordlet.act.look import as_text, says, value_of
+from koordlet.act.look import as_text, restore_bytes, says, value_of
 from koordlet.act.newborn import newborns
 from koordlet.act.order import Change, Key, Step, plan
 from koordlet.act.unpin import everything
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobitems import address, select
-from koordlet.kernel.knobs import encode
+from koordlet.kernel.knobs import encode, in_force
 
 Writer = Callable[[Path, bytes], None]
 Observed = Callable[[Job, float, bool], None]
@@ -36,7 +37,11 @@ class _Write:
 
 
 def carry_out(
-    host: Host, journal: Journal, jobs: Iterable[Job], writer: Writer, observed: Observed | None = None
+    host: Host,
+    journal: Journal,
+    jobs: Iterable[Job],
+    writer: Writer,
+    observed: Observed | None = None,
 ) -> list[Job]:
     """Record, write and verify. Returns the jobs with their outcome, and those that had to come along.
 
@@ -126,8 +131,15 @@ def _write(version: CgroupVersion, write: _Write, writer: Writer, observed: Obse
         if write.final:
             job.errno, job.error = error.errno or 0, error.strerror or str(error)
         return
-    if write.final and not says(version, job.knob, write.data, as_text(job.after)):
-        job.error = f"reads back as {as_text(job.after)!r}"
+    if not write.final:
+        return
+    after = as_text(job.after)
+    if not job.restoring and not in_force(job.knob, after):
+        job.error = f"reads back as {after!r}"
+        with suppress(OSError):  # or the kernel would never try again, once what is in the way is gone
+            writer(job.look.path, restore_bytes(version, job.knob, job.original))
+    elif not says(version, job.knob, write.data, after):
+        job.error = f"reads back as {after!r}"
 
 
 def _timed(write: _Write, data: bytes, writer: Writer, observed: Observed | None) -> None:

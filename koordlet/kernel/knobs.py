@@ -392,9 +392,12 @@ def same(version: CgroupVersion, knob: Knob, value: KnobValue, text: str) -> boo
     """True if the file's text already says `value`, so nothing need be written.
 
     Compared in the file's unit: the weight (shares -> weight loses digits), the quota without the period, sets
-    as sets, memory in the whole pages that the kernel keeps. Garbage is not the same as anything.
+    as sets, memory in the whole pages that the kernel keeps. Garbage is not the same as anything, nor is a partition
+    that is not in force.
     """
     row, text = KNOBS[knob], text.strip()
+    if row.unit is Unit.PARTITION and not in_force(knob, text):
+        return False
     if row.unit is Unit.SHARES and version is CgroupVersion.V2 and isinstance(value, int):
         return text == str(shares_to_weight(value))
     if row.unit in (Unit.IO_WEIGHT, Unit.BFQ_WEIGHT):
@@ -408,6 +411,11 @@ def same(version: CgroupVersion, knob: Knob, value: KnobValue, text: str) -> boo
     if row.unit in (Unit.BYTES, Unit.BYTES_LIMIT) and isinstance(value, int) and isinstance(found, int):
         return found // PAGE_BYTES == value // PAGE_BYTES
     return found == value
+
+
+def in_force(knob: Knob, text: str) -> bool:
+    """False for a cpuset partition that the kernel took note of but cannot make: "isolated invalid (why)"."""
+    return KNOBS[knob].unit is not Unit.PARTITION or "invalid" not in text
 
 
 def _read(path: Path) -> str | None:

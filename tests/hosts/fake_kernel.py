@@ -171,6 +171,15 @@ class FakeKernel:
                 self._need(not child.is_dir() or self._cpus(child / path.name) <= cpus, errno.EBUSY, path)
         return str(cpus)
 
+    def _cpuset_cpus_partition(self, path: Path, text: str) -> str:
+        """Linux 6.1: what cannot be is taken note of, and stays so until the group has been a member again."""
+        mine = self._cpus(path.parent / "cpuset.cpus")
+        siblings = [place for place in path.parent.parent.iterdir() if place.is_dir() and place != path.parent]
+        shared = any(self._cpus(place / "cpuset.cpus") & mine for place in siblings)
+        if text != "member" and (shared or "invalid" in path.read_text()):
+            return f"{text} invalid (Cpu list in cpuset.cpus not exclusive)"
+        return text
+
     def _memory_limit_in_bytes(self, path: Path, text: str) -> str:
         value = int(text)
         return str((2**63 - 1 if value < 0 else value) // PAGE_BYTES * PAGE_BYTES)

@@ -221,6 +221,9 @@ SAME = [
     (V1, Knob.CPUSET, FOUR_CPUS, "0-3\n", True),
     (V1, Knob.CPUSET, FOUR_CPUS, "0-2\n", False),
     (V2, Knob.CPUSET, FOUR_CPUS, "\n", False),
+    (V2, Knob.CPUSET_PARTITION, 2, "isolated\n", True),
+    (V2, Knob.CPUSET_PARTITION, 2, "isolated invalid (Cpu list in cpuset.cpus not exclusive)\n", False),
+    (V2, Knob.CPUSET_PARTITION, 0, "root invalid (Parent is not a partition root)\n", False),
 ]
 
 
