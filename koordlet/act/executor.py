@@ -17,6 +17,7 @@ from typing import Final
 
 import structlog
 
+from koordlet.act import along
 from koordlet.act.adopt import NoReplies, Replies, adopted
 from koordlet.act.book import Book
 from koordlet.act.coupled import burst_for
@@ -126,6 +127,11 @@ class Executor:
             return
         slots = self._book.slots.values()
         wanted = {slot.entry.id for slot in slots if slot.entry is not None}
+        for entry in self._journal.live():
+            if entry.owner == along.OWNER and any(
+                (up, entry.knob) in self._book.slots for up in _ancestors(entry.target)
+            ):
+                wanted.add(entry.id)  # it goes back with the group that it came along with
         why = "left by a previous run"
         done = undo(self._host, self._journal, self._audit, writer=self._writer, why=why, wanted=wanted)
         for slot in slots:
@@ -230,7 +236,8 @@ class Executor:
         if self._adopted:
             self._adopt(jobs)
         if self._journal is not None and jobs:
-            done = carry_out(self._host, self._journal, jobs.values(), self._writer, self._observed)
+            slots = self._book.slots
+            done = carry_out(self._host, self._journal, jobs.values(), self._writer, self._observed, slots)
             for job in done:
                 self._conclude(job, now_s)
             self._cheer({job.key for job in done if job.ok})
@@ -366,8 +373,10 @@ class Executor:
             self._tell("restore", replace(decision, why=()), job.look.text, as_text(job.after))
             if slot is not None and slot.releasing:
                 self._drop(slot)
-        elif slot is None:
-            return  # came along with another job; the journal still has it
+        elif slot is None:  # came along with another job; the journal still has it
+            if job.ok and job.owner == along.OWNER and job.value is not None:
+                decision = Decision(job.target, job.knob, job.value, (), job.owner)
+                self._tell("write", decision, job.look.text, as_text(job.after), note=job.reason)
         elif job.gone:
             self._missing(slot, Missing.GONE, now_s)
         elif not job.ok:

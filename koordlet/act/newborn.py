@@ -22,7 +22,7 @@ def inherited(host: Host, journal: Journal | None, target: str, knob: Knob, foun
     parent = target.rpartition("/")[0]
     if knob not in (Knob.CPUSET, Knob.CPUSET_MEMS) or host.version is CgroupVersion.V2 or journal is None or not parent:
         return None
-    above = _glance(host, parent, knob)
+    above = glance(host, parent, knob)
     entry = journal.find(parent, knob, above.inode) if above is not None else None
     if above is None or entry is None or above.text != found.text:
         return None
@@ -34,7 +34,7 @@ def parents(host: Host, journal: Journal, target: str, knob: Knob) -> bytes | No
     if host.version is CgroupVersion.V2:
         return b"\n"
     parent = target.rpartition("/")[0]
-    above = _glance(host, parent, knob) if parent else None
+    above = glance(host, parent, knob) if parent else None
     if above is None:
         return None
     entry = journal.find(parent, knob, above.inode)
@@ -50,13 +50,14 @@ def newborns(host: Host, journal: Journal, jobs: Mapping[Key, Job]) -> list[Job]
     found: list[Job] = []
     if host.version is CgroupVersion.V2:
         return found
+    base = os.fspath(host.dir("cpuset", ""))
     for job in jobs.values():
         if job.knob in (Knob.CPUSET, Knob.CPUSET_MEMS) and job.restoring:
             ours = job.look.text
             below = [job.target]
             while below:
-                for target in _children(host, below.pop()):
-                    seen = _glance(host, target, job.knob)
+                for target in children(base, below.pop()):
+                    seen = glance(host, target, job.knob)
                     if seen is None or seen.text != ours or (target, job.knob) in jobs:
                         continue
                     if journal.find(target, job.knob, seen.inode) is None:
@@ -67,15 +68,19 @@ def newborns(host: Host, journal: Journal, jobs: Mapping[Key, Job]) -> list[Job]
     return found
 
 
-def _children(host: Host, target: str) -> list[str]:
+def children(base: str, target: str) -> list[str]:
+    """base: the hierarchy's root directory."""
+    directory = f"{base}/{target}"
     try:
-        with os.scandir(host.dir("cpuset", target)) as entries:
+        if os.stat(directory).st_nlink == 2:
+            return []  # a directory's links are its own two and one per child, where the file system counts them
+        with os.scandir(directory) as entries:
             return [f"{target}/{entry.name}" for entry in entries if entry.is_dir(follow_symlinks=False)]
     except OSError:
         return []
 
 
-def _glance(host: Host, target: str, knob: Knob) -> Look | None:
+def glance(host: Host, target: str, knob: Knob) -> Look | None:
     try:
         seen = look(host, target, knob)
     except OSError:

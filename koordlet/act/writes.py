@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from koordlet.act.along import along
 from koordlet.act.coupled import WEIGHT_AFTER_IDLE, add_weights, weights_at_risk
 from koordlet.act.job import Job
 from koordlet.act.journal import REASON_MAX, Entry, Journal, JournalError
@@ -42,14 +43,17 @@ def carry_out(
     jobs: Iterable[Job],
     writer: Writer,
     observed: Observed | None = None,
+    managed: Container[Key] = (),
 ) -> list[Job]:
-    """Record, write and verify. Returns the jobs with their outcome, and those that had to come along.
+    """Record, write and verify. Returns the jobs with their outcome, and those that had to come along. managed: files
+    that never come along, because somebody has a wish for them.
 
     A failing job never stops the others. Exceptions other than OSError pass through; the journal then knows enough
     for an undo.
     """
     known = {job.key: job for job in jobs}
     add_weights(host, journal, known)
+    known |= {job.key: job for job in along(host, journal, known, managed)}
     known |= {job.key: job for job in newborns(host, journal, known)}
     writes = _lay_out(host.version, known)
     _record(host, journal, known, writes)
