@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from koordlet.load.child import soon_ns
 from koordlet.model.cpuset import CpuSet
-from tests.live.node import CPUS, Node, koordlet, until
+from tests.live.node import CPUS, V2, Agent, Node, koordlet, until
+from tests.live.threads import during, running_on
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -45,19 +45,6 @@ class Pinned:
         return CpuSet.parse(self.node.cpuset(target))
 
 
-def running_on(pid: int) -> set[int]:
-    """CPU of each running thread, field 39 of /proc/<pid>/task/<tid>/stat; a sleeper's is where it ran long ago."""
-    seen = set()
-    for task in Path(f"/proc/{pid}/task").iterdir():
-        try:
-            fields = (task / "stat").read_text().rpartition(")")[2].split()
-        except OSError:
-            continue
-        if fields[0] == "R":
-            seen.add(int(fields[36]))
-    return seen
-
-
 def test_a_workload_gets_its_cpus_and_gives_them_back(node: Node) -> None:
     pinned = Pinned(node)
     before = node.knobs()
@@ -82,6 +69,26 @@ def test_a_workload_gets_its_cpus_and_gives_them_back(node: Node) -> None:
         with node.agent(*pinned.args, pods=False) as second:
             until("web has its old CPUs", lambda: pinned.cpus(pinned.web) == own, 20)
             assert second.stop() == 0
+    assert node.knobs() == before
+
+
+def test_groups_of_a_workloads_own_come_along(node: Node) -> None:
+    """cgroup v1 takes no set that a child's exceeds."""
+    pinned = Pinned(node)
+    inner = f"{pinned.web}/inner"
+    node.mkdir(inner)
+    before = node.knobs()
+    load = node.spin(inner, 0.5, 60)
+    with node.agent(*pinned.args, "--cpuset-mems=migrate", pods=False) as agent:
+        until("web is pinned", lambda: len(pinned.cpus(pinned.web)) == pinned.count, 20, agent.text)
+        own = pinned.cpus(pinned.web)
+        until("its memory is bound", lambda: node.read(pinned.web, "cpuset.mems").isdigit(), 20, agent.text)
+        assert V2 or node.read(pinned.web, "cpuset.memory_migrate") == "1"
+        for _ in during(agent, 2):
+            assert pinned.cpus(inner) == own
+            assert running_on(load.pid) <= set(own)
+        node.stop_load()
+        assert agent.stop() == 0
     assert node.knobs() == before
 
 
@@ -112,9 +119,15 @@ def test_an_unplugged_cpu_comes_back_to_its_owner(node: Node) -> None:
         until("web has it again", lambda: pinned.cpus(pinned.web) == own, 20)
 
 
+def faults(agent: Agent, target: str) -> str:
+    """Why the partition of a group is not as it should be; "" when it is."""
+    rows = agent.ask("/v1/status")["knobs"]["rows"]
+    return "".join(row["error"] for row in rows if (row["target"], row["knob"]) == (target, "cpuset.cpus.partition"))
+
+
 @pytest.mark.skipif(not GUEST, reason="touches interrupts and the machine's top-level cgroups: only in the kernel lab")
 def test_an_lse_group_becomes_a_partition_and_interrupts_keep_off(node: Node) -> None:
-    lse = f"{node.root}-lse"
+    lse, other = f"{node.root}-lse", f"{node.root}-other"
     node.mkdir(lse)
     try:
         file = node.tmp / "local.d/all.json"
@@ -126,11 +139,18 @@ def test_an_lse_group_becomes_a_partition_and_interrupts_keep_off(node: Node) ->
         file.write_text(json.dumps({"kind": "LocalWorkloadList", "items": [item]}))
         before = {path: path.read_text() for path in Path("/proc/irq").glob("*/smp_affinity_list")}
         load = node.spin(lse, 1.0, 60, threads=1)
+        node.mkdir(other)  # somebody else's, with CPUs that a partition would have to take from it
+        node.write(other, "cpuset.cpus", f"0-{CPUS - 1}")
         options = ("--lse-partition=isolated", "--irq-isolation", "--cpuset-mems=migrate")
         with node.agent("--mode=standalone", f"--workloads={file.parent}", *options, pods=False) as agent:
-            until("the partition is in force", lambda: node.read(lse, "cpuset.cpus.partition") == "isolated", 30)
+            until("the kernel cannot make it", lambda: "invalid (" in faults(agent, lse), 30, agent.text)
             own = CpuSet.parse(node.read(lse, "cpuset.cpus"))
             assert len(own) == 2
+            for _ in during(agent, 2):
+                assert running_on(load.pid) <= set(own), "its plain CPU list has to do"
+            node._rmtree([other])
+            until("the partition is in force", lambda: node.read(lse, "cpuset.cpus.partition") == "isolated", 30)
+            until("nothing is wrong any more", lambda: not faults(agent, lse), 30, agent.text)
             shared = CpuSet.parse((node.path("", "cpuset.cpus.effective")).read_text().strip())
             assert not shared & own
             until("memory is bound", lambda: node.read(lse, "cpuset.mems") != "", 20)
@@ -145,7 +165,19 @@ def test_an_lse_group_becomes_a_partition_and_interrupts_keep_off(node: Node) ->
         assert node.read(lse, "cpuset.cpus.partition") == "member"
     finally:
         node.stop_load()
-        node._rmtree([lse])
+        node._rmtree([lse, other])
+
+
+BLOCK_BYTES = 64 << 20
+FILL = (
+    f"import sys; block = bytearray({BLOCK_BYTES}); sys.stdout.write('full\\n'); sys.stdout.flush(); sys.stdin.read()"
+)
+
+
+def held_on(node: Node, target: str) -> dict[int, int]:
+    """Bytes of anonymous memory by NUMA node."""
+    anon = next(line for line in node.read(target, "memory.numa_stat").splitlines() if line.startswith("anon "))
+    return {int(word[1 : word.index("=")]): int(word.partition("=")[2]) for word in anon.split()[1:]}
 
 
 @pytest.mark.skipif(not (GUEST and CPUS >= 8), reason="needs two NUMA nodes: only in the kernel lab")
@@ -153,21 +185,23 @@ def test_memory_lands_on_the_bound_node(node: Node) -> None:
     pinned = Pinned(node)
     balancing = Path("/proc/sys/kernel/numa_balancing")
     balancing.write_text("1")  # as a machine with several nodes has it
-    with node.agent(*pinned.args, "--cpuset-mems=bind", "--numa-balancing-off", pods=False) as agent:
+    early = node.run_in(pinned.web, f"import os; os.sched_setaffinity(0, {{4, 5}}); {FILL}")
+    assert early.stdout is not None
+    assert early.stdout.readline() == b"full\n"
+    assert held_on(node, pinned.web)[1] >= BLOCK_BYTES
+    with node.agent(*pinned.args, "--cpuset-mems=migrate", "--numa-balancing-off", pods=False) as agent:
         until("memory is bound", lambda: node.read(pinned.web, "cpuset.mems").isdigit(), 30)
         until("nobody looks for nearer nodes", lambda: balancing.read_text() == "0\n", 5)
         bound = int(node.read(pinned.web, "cpuset.mems"))
-        assert {int(cpu >= 4) for cpu in pinned.cpus(pinned.web)} == {bound}
-        script = (
-            "import sys; block = bytearray(96 << 20); sys.stdout.write('full\\n'); sys.stdout.flush(); sys.stdin.read()"
-        )
-        process = node.run_in(pinned.web, script)
+        assert {int(cpu >= 4) for cpu in pinned.cpus(pinned.web)} == {bound} == {0}
+        until("what lay on the other node has come along", lambda: held_on(node, pinned.web)[1] < 8 << 20, 20)
+        assert held_on(node, pinned.web)[0] >= BLOCK_BYTES
+        process = node.run_in(pinned.web, FILL)
         assert process.stdout is not None
         assert process.stdout.readline() == b"full\n"
-        anon = next(line for line in node.read(pinned.web, "memory.numa_stat").splitlines() if line.startswith("anon "))
-        held = {int(word[1 : word.index("=")]): int(word.partition("=")[2]) for word in anon.split()[1:]}
-        assert held[bound] >= 96 << 20
-        assert held[1 - bound] < 8 << 20
+        held = held_on(node, pinned.web)
+        assert held[0] >= 2 * BLOCK_BYTES
+        assert held[1] < 8 << 20
         assert agent.stop() == 0, agent.text()
     assert balancing.read_text() == "1\n"
 
@@ -213,70 +247,3 @@ def test_the_command_has_the_agent_move_workloads_together(node: Node) -> None:
         assert (again.returncode, "Nothing is gained" in again.stdout) == (0, True)
         assert agent.stop() == 0
     assert node.knobs() == before
-
-
-class Static:
-    """A kubelet with the static CPU manager, of whom only the state file is there: own: a pod it gave CPUs to."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self.online = CpuSet.parse(Path("/sys/devices/system/cpu/online").read_text().strip())
-        whole = {name: {"cpu": "1", "memory": "64Mi"} for name in ("requests", "limits")}
-        self.own = node.add_pod("own", "LSR", kube="Guaranteed", resources=whole)
-        self.api, self.job = node.add_pod("api", "LS"), node.add_pod("job", "BE")
-        self.uid = node.pods["own"]["metadata"]["uid"]
-        self.kubelet = node.tmp / "kubelet"
-        self.kubelet.mkdir()
-        static = {"kubelet.koordinator.sh/cpu-manager-policy": json.dumps({"policy": "static"})}
-        (node.tmp / "node.json").write_text(json.dumps({"metadata": {"annotations": static}}))
-        node.write_policy({"enable": True, "cpuSuppressPolicy": "cpuset", "cpuSuppressThresholdPercent": 90})
-        self.args = (f"--node={node.tmp}/node.json", f"-var-lib-kubelet-dir={self.kubelet}")
-
-    def give(self, cpus: CpuSet) -> None:
-        """As the kubelet does: the whole file anew, renamed into place."""
-        state = {
-            "policyName": "static",
-            "defaultCpuSet": str(self.online - cpus),
-            "entries": {self.uid: {"main": str(cpus)}} if cpus else {},
-            "checksum": 1,
-        }
-        self.put(json.dumps(state))
-
-    def put(self, text: str) -> None:
-        fresh = self.kubelet / ".state"
-        fresh.write_text(text)
-        fresh.rename(self.kubelet / "cpu_manager_state")
-
-    def cpus(self, target: str) -> CpuSet:
-        return CpuSet.parse(self.node.cpuset(target))
-
-
-@pytest.mark.skipif(CPUS < 2, reason="one CPU for the kubelet's pod, one for the others")
-def test_the_kubelets_cpus_change_under_running_pods(node: Node) -> None:
-    """From the first tick that began after the change on nobody else is allowed there, and nobody else runs there."""
-    static = Static(node)
-    first, second = CpuSet((max(static.online),)), CpuSet((min(static.online),))
-    static.give(first)
-    children = [node.prepare(target, 1.0, 120, threads=2) for target in (static.api, static.job)]
-    for child in children:  # both are there before one spins: an emulated guest starts nothing beside it
-        child.go(soon_ns(0))
-    load = [child.pid for child in children]
-    before = node.raw(static.own, "cpuset.cpus")
-    with node.agent(*static.args) as agent:
-
-        def ticks() -> int:
-            return int(agent.ask("/v1/status")["tick"]["ticks"])
-
-        until("the kubelet's CPU is left alone", lambda: not static.cpus(static.job) & first, 30, agent.text)
-        for given, text in ((second, ""), (first, ""), (first, "{"), (CpuSet(), ""), (second, "")):
-            static.put(text) if text else static.give(given)
-            seen = ticks()  # the one under way may have looked already
-            until("a tick after the change", lambda seen=seen: ticks() >= seen + 2, 20, agent.text)
-            shared = static.online - given
-            assert static.cpus(static.api) == shared, agent.text()
-            assert static.cpus(static.job) <= shared, agent.text()
-            assert static.cpus(static.job), "an empty set means all of the parent's"
-            for _ in range(50):
-                assert not {cpu for pid in load for cpu in running_on(pid)} & set(given)
-            assert node.raw(static.own, "cpuset.cpus") == before, "the kubelet's own pod is the kubelet's"
-        assert agent.stop() == 0
