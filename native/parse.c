@@ -224,6 +224,46 @@ int kl_parse_memory_stat(const char *text, size_t length, int version, struct kl
     return 0;
 }
 
+int kl_parse_numa_stat(const char *text, size_t length, uint64_t page_bytes, struct kl_memory_stat *out)
+{
+    enum { FILE_PAGES = 1, ANON = 2, UNEVICTABLE = 4 };
+    static const size_t prefix = 13; /* hierarchical_ */
+    struct kl_memory_stat found = {0};
+    struct span rest = {text, text + length}, line;
+    unsigned seen = 0;
+    while (next_line(&rest, &line)) {
+        struct span word = next_word(&line), beyond = word;
+        for (int node = 0; node < 3; node++)
+            beyond = next_word(&line);
+        if (width(beyond) > 0)
+            return -E2BIG;
+        if (width(word) < prefix || memcmp(word.at, "hierarchical_", prefix) != 0)
+            continue;
+        struct span key = {word.at + prefix, word.at + prefix};
+        while (key.end < word.end && *key.end != '=')
+            key.end++;
+        struct span value = {key.end < word.end ? key.end + 1 : word.end, word.end};
+        unsigned field;
+        uint64_t *to;
+        if (equals(key, "file", 4)) {
+            field = FILE_PAGES, to = &found.inactive_file;
+        } else if (equals(key, "anon", 4)) {
+            field = ANON, to = &found.inactive_anon;
+        } else if (equals(key, "unevictable", 11)) {
+            field = UNEVICTABLE, to = &found.unevictable;
+        } else {
+            continue;
+        }
+        if (scaled(value, page_bytes, to) != 0)
+            return -EINVAL;
+        seen |= field;
+    }
+    if (seen != (FILE_PAGES | ANON | UNEVICTABLE))
+        return -EINVAL;
+    *out = found;
+    return 0;
+}
+
 int kl_parse_proc_stat(const char *text, size_t length, uint64_t *busy_ticks)
 {
     static const unsigned busy = 1U << 0 | 1U << 1 | 1U << 2 | 1U << 5 | 1U << 6;

@@ -141,6 +141,15 @@ bool kl_repeat_memory_stat(struct pass *pass, struct row *row)
     return true;
 }
 
+/* v1 on a machine of one or two NUMA nodes; false where memory.stat has to be asked. */
+static bool read_numa_stat(struct kl_table *table, const struct row *row, struct kl_memory_stat *stat)
+{
+    if (table->page_bytes == 0)
+        return false;
+    ssize_t length = kl_read_at(row->memory_dir, "memory.numa_stat", table->buffer, KL_BUFFER);
+    return length >= 0 && kl_parse_numa_stat(table->buffer, (size_t)length, table->page_bytes, stat) == 0;
+}
+
 void kl_read_memory_stat(struct pass *pass, struct row *row)
 {
     struct kl_table *table = pass->table;
@@ -150,15 +159,18 @@ void kl_read_memory_stat(struct pass *pass, struct row *row)
     row->usage_at_stat = row->usage_ns;
     row->raw_at_stat = charged ? charged->raw : 0;
     pass->totals->memory_stats++;
-    ssize_t length = kl_read_at(row->memory_dir, "memory.stat", table->buffer, KL_BUFFER);
     struct kl_memory_stat stat;
-    if (length < 0) {
-        lose_memory(pass, row, length);
-        return;
-    }
-    if (kl_parse_memory_stat(table->buffer, (size_t)length, table->version, &table->layout, &stat) != 0) {
-        pass->totals->errors++;
-        return;
+    if (!read_numa_stat(table, row, &stat)) {
+        ssize_t length = kl_read_at(row->memory_dir, "memory.stat", table->buffer, KL_BUFFER);
+        if (length < 0) {
+            lose_memory(pass, row, length);
+            return;
+        }
+        table->page_bytes = 0; /* there is one, but not the cheaper file */
+        if (kl_parse_memory_stat(table->buffer, (size_t)length, table->version, &table->layout, &stat) != 0) {
+            pass->totals->errors++;
+            return;
+        }
     }
     row->memory = stat.inactive_anon + stat.active_anon + stat.unevictable;
     row->memory_cached = row->memory + stat.inactive_file + stat.active_file;

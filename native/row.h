@@ -50,6 +50,7 @@ struct kl_table {
     int count, capacity;
     int rotation_at, moved_at; /* where the next pass goes on */
     struct kl_memory_layout layout;
+    uint64_t page_bytes; /* 0: memory.numa_stat is of no use here */
     char buffer[KL_BUFFER];
 };
 

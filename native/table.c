@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "io.h"
 #include "row.h"
@@ -12,8 +13,10 @@
 struct kl_table *kl_table_new(int version)
 {
     struct kl_table *table = calloc(1, sizeof *table);
-    if (table)
-        table->version = version;
+    if (!table)
+        return NULL;
+    table->version = version;
+    table->page_bytes = version == 1 ? (uint64_t)sysconf(_SC_PAGESIZE) : 0;
     return table;
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -44,6 +45,15 @@ def memory_stat(text: bytes, version: int, layout: object = None) -> list[int] |
     if lib.kl_parse_memory_stat(text, len(text), version, known, out) != 0:
         return None
     return [getattr(out, key) for key in twin.MEMORY_KEYS]
+
+
+def numa_stat(text: bytes, page_bytes: int = 4096) -> list[int] | int:
+    """anon, file, unevictable; else what the parser returns."""
+    out = ffi.new("struct kl_memory_stat *")
+    if (rc := lib.kl_parse_numa_stat(text, len(text), page_bytes, out)) != 0:
+        return rc
+    assert out.active_anon == out.active_file == 0
+    return [out.inactive_anon, out.inactive_file, out.unevictable]
 
 
 def proc_stat(text: bytes) -> int | None:
@@ -118,6 +128,33 @@ def test_memory_without_page_cache(case: str, version: int) -> None:
     inactive_anon, active_anon, _, _, unevictable = found
     expected = json.loads((CASES / case / "expected.json").read_text())
     assert inactive_anon + active_anon + unevictable in expected.values()
+
+
+NUMA_STAT = (
+    b"total=99 N0=99\nfile=44 N0=44\nanon=37 N0=37\nunevictable=18 N0=18\n"
+    b"hierarchical_total=33 N0=30 N1=3\nhierarchical_file=10 N0=10 N1=0\n"
+    b"hierarchical_anon=20 N0=17 N1=3\nhierarchical_unevictable=3 N0=3 N1=0\n"
+)
+
+
+def test_the_sums_per_node_are_the_hierarchical_ones_in_bytes() -> None:
+    assert numa_stat(NUMA_STAT) == [20 * 4096, 10 * 4096, 3 * 4096]
+
+
+@pytest.mark.parametrize("name", [b"file", b"anon", b"unevictable"])
+def test_a_kernel_without_hierarchical_sums_is_not_believed(name: bytes) -> None:
+    assert numa_stat(NUMA_STAT.replace(b"hierarchical_" + name, name)) == -errno.EINVAL
+    assert (
+        numa_stat(NUMA_STAT.replace(b"hierarchical_" + name + b"=", b"hierarchical_" + name + b"=x")) == -errno.EINVAL
+    )
+
+
+def test_more_than_two_nodes_are_left_to_the_other_file() -> None:
+    assert numa_stat(NUMA_STAT.replace(b"N1=3\n", b"N1=3 N2=0\n", 1)) == -errno.E2BIG
+
+
+def test_pages_that_do_not_fit_are_an_error() -> None:
+    assert numa_stat(NUMA_STAT.replace(b"=20 ", b"=%d " % 2**60)) == -errno.EINVAL
 
 
 def test_a_missing_memory_key_is_an_error() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -211,3 +212,38 @@ def test_node_pressure_of_the_real_kernel() -> None:
     assert (found is not None) == meter.supported
     if found is not None:
         assert found.node["cpu"].some.total_us >= 0
+
+
+def test_both_files_of_the_memory_controller_say_the_same(groups: Groups) -> None:
+    """memory.numa_stat is asked on one or two nodes, memory.stat elsewhere: with page cache and in a child group."""
+    assert HOST is not None
+    pod, container = groups.make("pod"), groups.make("pod/c")
+    fill = "import tempfile\nf = tempfile.TemporaryFile()\nf.write(bytes(16 << 20))\nprint('full', flush=True)\n"
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"import sys, time\nsys.stdin.readline()\n{fill}{HOLD}"], stdin=-1, stdout=-1
+    )
+    groups.children.append(child)
+    (BASE / "memory" / container / "cgroup.procs").write_text(str(child.pid))
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.write(b"\n")
+    child.stdin.flush()
+    assert child.stdout.readline() == b"full\n"
+    sampler = Sampler(HOST)
+    sampler.sync(PodSet((of_pod("web", pod, "c"),), 1, 0.0), (), ())
+    until(sampler, 2.0)  # it has touched all of it by then, or the comparison below still holds
+    os.kill(child.pid, signal.SIGSTOP)
+    for _ in range(42):  # every row had its turns
+        sampler.sample(time.monotonic())
+    rows = [row for row in sampler.workloads() if row.memory_bytes and row.file_bytes]
+    sampler.close()
+    assert len(rows) == 2
+    for row in rows:
+        text = (BASE / "memory" / row.cgroup / "memory.stat").read_text()
+        said = {key: int(value) for key, value in (line.split() for line in text.splitlines())}
+        anon = sum(said[f"total_{name}"] for name in ("inactive_anon", "active_anon", "unevictable"))
+        file = said["total_inactive_file"] + said["total_active_file"]
+        assert row.memory_bytes is not None
+        assert row.file_bytes is not None
+        assert (row.memory_bytes.value, row.file_bytes.value) == (anon, file)
+        assert file >= 16 << 20
