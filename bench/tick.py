@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import gc
 import json
 import logging
 import os
@@ -75,8 +74,7 @@ def measure(pods: int, passes: int) -> Result:
         stack.callback(node.close)
         baseline = c_loop(node, stack)
         engine, sampler, sampled = _engine(node, stack)
-        gc.collect()
-        gc.freeze()
+        daemon.settle()
         plain: list[float] = []
         ticks: list[float] = []
         writes = 0

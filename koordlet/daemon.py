@@ -30,6 +30,7 @@ from koordlet.decide.strategies import STRATEGIES
 from koordlet.doors.http import DoorError
 from koordlet.inputs import BeInput, KubepodsInput, NodeInput, PolicyInput, SupportInput, ls_groups
 from koordlet.kernel.host import Host
+from koordlet.kernel.ownpages import collapse_heap
 from koordlet.kernel.write import write_file
 from koordlet.loops import Engine, Parts
 from koordlet.loops import run as run_loop
@@ -147,8 +148,7 @@ class Agent:
                 log.info("reload.asked")
             if self.engine.stats.ticks == 1:
                 self.notifier.ready("running")
-                gc.collect()
-                gc.freeze()  # what lives until now lives for good: keep the collector off it
+                settle()
                 log.info("ready", node=snapshot.view.node.name if snapshot else "")
             if interval_s is not None and now_s - pinged_s >= interval_s:
                 pinged_s = now_s
@@ -327,6 +327,13 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     log.info("listening", addr=flags.addr, port=door.port, socket=socket_path)
     doors.start()
     return Agent(flags, engine, executor, doors, Notifier(), stop)
+
+
+def settle() -> None:
+    """What lives until now lives for good: keep the collector off it, and make it cheap to reach."""
+    gc.collect()
+    gc.freeze()
+    collapse_heap()
 
 
 def tell_degraded(before: tuple[str, ...], now: tuple[str, ...]) -> None:
