@@ -310,6 +310,7 @@ class BeInput:
         self._tree, self._reader = BeTree(host), RootReader(host)
         self._quotas: dict[str, ChildQuotas] = {}
         self._requests: tuple[int, dict[str, int]] = (-1, {})
+        self._revision = -1
         self._key: tuple[object, ...] = ()
         self._looked_s = float("-inf")
         self._changed = False
@@ -324,6 +325,9 @@ class BeInput:
         node = self._node(now_s)
         if (kept := (pods.revision, node)) != self._kept[0]:
             self._kept = (kept, be_cpus.keeps_back(pods.pods, node))
+        if pods.revision != self._revision:
+            self._revision = pods.revision
+            self._tree.hurry()
         key = (pods.revision, self._kubepods.get)
         if key != self._key or now_s - self._looked_s >= ROOTS_EVERY_S or self._changed:
             self._key, self._looked_s = key, now_s
@@ -389,7 +393,9 @@ def ls_groups(pods: PodSet, kubepods: Kubepods | None) -> tuple[str, ...]:
     """Cgroups whose CPU pressure is the online side's: the kubelet's burstable class and pinned pods' own."""
     groups = [kubepods.qos_dir(KubeQos.BURSTABLE)] if kubepods is not None else []
     for pod in pods.pods:
-        online = pod.default_qos in (Qos.LSE, Qos.LSR, Qos.LS) and pod.active
-        if online and (pod.tree is Tree.OURS or pod.kube_qos is KubeQos.GUARANTEED) and len(groups) < MAX_LS_GROUPS:
+        own = pod.tree is Tree.OURS or pod.kube_qos is KubeQos.GUARANTEED
+        if own and pod.active and pod.default_qos in (Qos.LSE, Qos.LSR, Qos.LS):
             groups.append(pod.cgroup)
+        if len(groups) >= MAX_LS_GROUPS:
+            break
     return tuple(groups)

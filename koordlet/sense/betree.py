@@ -1,8 +1,9 @@
 """What stands below the best-effort roots (`BeTree`) and what the roots' own knobs say now (`RootReader`).
 
 Both are asked every tick. A root is looked at every time, so a new pod is seen at once; of the pods' directories a
-tenth per tick. A look is a stat: kernfs counts the sub-directories in the number of links, so a directory is listed
-only when there are more or fewer than known, and at every sixth look all the same (one may have taken another's place).
+thirtieth per tick, and all of them when who runs here has changed. A look is a stat: kernfs counts the sub-directories
+in the number of links, so a directory is listed only when there are more or fewer than known, and at every second look
+all the same (one may have taken another's place).
 Where links do not count (btrfs) every look lists. On v1 the cpuset hierarchy is the one listed: its levels are what
 the cpuset policy must order.
 """
@@ -28,8 +29,8 @@ from koordlet.sense.kept import KeptFile
 log = structlog.get_logger(__name__)
 
 Levels = tuple[tuple[str, ...], ...]
-_ROTATION: Final = 10
-_LISTED_EVERY: Final = 6
+_ROTATION: Final = 30
+_LISTED_EVERY: Final = 2
 _KNOBS: Final = (Knob.CPU_QUOTA, Knob.CPUSET, Knob.CPU_SHARES, Knob.CPU_IDLE)
 
 
@@ -42,6 +43,7 @@ class BeTree:
         self._levels: dict[str, Levels] = {}
         self._queue: list[tuple[str, str]] = []
         self._batch = self._rounds = 0
+        self._hurried = False
 
     def levels(self, root: str) -> Levels:
         """(root,), pods, containers; empty while the root does not exist. The first question lists all of it."""
@@ -54,16 +56,22 @@ class BeTree:
         return self._levels[root]
 
     def refresh(self, now_s: float) -> None:
-        """Looks at every root and at a tenth of the directories below them again."""
+        """Looks at every root and at a thirtieth of the directories below them again."""
         for root, pods in self._roots.items():
             if pods is None or not self._as_many(root, len(pods)):
                 self._list_root(root)
         if not self._queue:
             self._queue = [(root, path) for root, pods in self._roots.items() for path in pods or ()]
-            self._batch = -(-len(self._queue) // _ROTATION)
-            self._rounds += 1
+            self._batch = len(self._queue) if self._hurried else -(-len(self._queue) // _ROTATION)
+            self._rounds += not self._hurried
+            self._hurried = False
         for _ in range(min(self._batch, len(self._queue))):
             self._look_at_pod(*self._queue.pop())
+
+    def hurry(self) -> None:
+        """Look at all of them in the next refresh."""
+        self._queue.clear()
+        self._hurried = True
 
     def invalidate(self) -> None:
         """Forgets everything: the next question lists anew."""

@@ -42,6 +42,7 @@ class Sentinel:
         self._fired = False
         self._watched: tuple[object, ...] = ()
         self._mode = "timer"
+        self._seen = ffi.new("struct kl_sentinel_state *")  # the loop's own: others may ask for `stats` meanwhile
         out = ffi.new("struct kl_sentinel **")
         _check(lib.kl_sentinel_create(out))
         self._handle: CData | None = out[0]
@@ -72,7 +73,7 @@ class Sentinel:
             meminfo = _open_all([self._host.proc_root / "meminfo"], opened, [])
             stalls = _open_all([node_psi_path(self._host, "memory")], opened, [])
             sources = (*root, *roots, *groups, *meminfo, *stalls)
-            watched = (*(source.identity for source in sources), self._state().gone)
+            watched = (*(source.identity for source in sources), self._state(self._seen).gone)
             if watched != self._watched:
                 self._watch(root, roots, groups, meminfo, stalls, opened)
                 self._watched = watched
@@ -109,7 +110,7 @@ class Sentinel:
 
     def surge(self) -> tuple[Reading | None, Reading | None]:
         """Latest non-BE usage in milli-CPU and latest LS pressure in permyriad, each with its monotonic time."""
-        state = self._state()
+        state = self._state(self._seen)
         return (
             _reading(state.nonbe_mcpu, state.nonbe_at_ns),
             _reading(state.pressure_permyriad, state.pressure_at_ns),
@@ -118,7 +119,7 @@ class Sentinel:
     def memory(self) -> tuple[Reading | None, Reading | None]:
         """Latest memory usage of the node in bytes, and its memory pressure in permyriad; None before the first look
         with a memory watch on."""
-        state = self._state()
+        state = self._state(self._seen)
         return (
             _reading(state.memory_used_bytes, state.memory_used_at_ns),
             _reading(state.memory_pressure_permyriad, state.memory_pressure_at_ns),
@@ -126,7 +127,7 @@ class Sentinel:
 
     def stats(self) -> dict[str, int]:
         """Counters since the start, and the present timer period (0: off)."""
-        state = self._state()
+        state = self._state(ffi.new("struct kl_sentinel_state *"))
         return {name: getattr(state, name) for name in _STATS}
 
     @property
@@ -140,8 +141,7 @@ class Sentinel:
             lib.kl_sentinel_destroy(self._handle)
             self._handle = None
 
-    def _state(self) -> CData:
-        state = ffi.new("struct kl_sentinel_state *")
+    def _state(self, state: CData) -> CData:
         lib.kl_sentinel_state_read(self._handle, state)
         return state
 

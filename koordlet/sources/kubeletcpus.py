@@ -34,13 +34,14 @@ class KubeletCheckpoint:
 
     def __init__(self, host: Host) -> None:
         self._host = host
+        self._file = host.kubelet_root / _FILE
         self._seen: object = None
         self._known = Checkpoint(fault=f"{_FILE}: not read yet")
 
     def read(self, online: CpuSet) -> Checkpoint:
         """Costs one stat while nothing changes."""
         try:
-            seen = (file_signature(self._host.kubelet_root / _FILE), online)
+            seen = (file_signature(self._file), online)
             if seen == self._seen:
                 return self._known
             self._seen = seen
