@@ -171,7 +171,10 @@ class Engine:
         self.stats = TickStats()
         self._states = {s.name: s.initial() for s in parts.strategies}
         self._outcomes: dict[str, Outcome[Any]] = {}
+        self._wishes: dict[str, tuple[Decision, ...]] = {}
         self._due: dict[str, float] = {}
+        self._facts: tuple[object, ...] = ()
+        self._settled: set[str] = set()
         self._pods = PodSet()
         self._revisions: tuple[int, ...] = ()
         self._merged: tuple[Pod, ...] = ()
@@ -181,6 +184,7 @@ class Engine:
         self._notes: dict[str, float] = {}
         self._errors: dict[str, str] = {}
         self._effects: dict[str, EffectReport] = {}
+        self._carried: dict[str, tuple[Effect, ...]] = {}
         self._admitted = Admitted()
         # A refused write may be due to a group below a BE root that we do not know yet (EBUSY, EINVAL on v1).
         self._doubt = False
@@ -192,10 +196,16 @@ class Engine:
         with self.lock:
             view = self._look(now_s)
         policy = self.parts.policy(now_s)
+        if (facts := (policy, *view.facts())) != self._facts:
+            self._facts = facts
+            self._settled.clear()
+        soon_s = now_s + 0.5 * self.parts.interval_s
         for strategy in self.parts.strategies:
-            interval = self.parts.intervals_s.get(strategy.name, self.parts.interval_s)
-            if now_s + 0.5 * self.parts.interval_s >= self._due.get(strategy.name, now_s):
-                self._due[strategy.name] = now_s + interval
+            name = strategy.name
+            if name in self._settled and now_s < self._outcomes[name].until_s:
+                continue
+            if soon_s >= self._due.get(name, now_s):
+                self._due[name] = now_s + self.parts.intervals_s.get(name, self.parts.interval_s)
                 self._decide(strategy, view, policy, now_s)
         report = self._apply(now_s)
         self._doubt = report.failed > 0
@@ -331,10 +341,14 @@ class Engine:
             outcome = strategy.decide(view, policy, self._states[strategy.name], now_s)
         except Exception as error:  # one strategy's fault must not stop the others' tick
             self._failed(strategy.name, error)
+            self._settled.discard(strategy.name)
             return
         self._errors.pop(strategy.name, None)
         self._states[strategy.name] = outcome.state
         self._outcomes[strategy.name] = outcome
+        self._wishes[strategy.name] = outcome.decisions
+        if outcome.until_s > now_s:
+            self._settled.add(strategy.name)
         for note in outcome.notes:
             self._note(f"{strategy.name}: {note}", now_s)
 
@@ -345,42 +359,48 @@ class Engine:
         self._errors[name] = text
 
     def _apply(self, now_s: float) -> ApplyReport:
-        wishes = {name: o.decisions for name, o in self._outcomes.items()}
-        if self._admitted.decisions:
-            wishes[OWNER] = self._admitted.decisions
-        if self._admitted.ahead:
-            wishes[AHEAD] = self._admitted.ahead
+        wishes = self._wishes
+        if self._admitted.decisions or self._admitted.ahead:
+            wishes = wishes | {OWNER: self._admitted.decisions, AHEAD: self._admitted.ahead}
         self._set_plan()
         effects = self._wanted(now_s)
         # Before the writes: one of memory.high reclaims inside the kernel, and an eviction is what ends the shortage.
-        urgent = [applier for applier in self.parts.appliers if applier.kind == Evict.kind]
-        self._carry_out(urgent, effects, now_s)
+        for applier in self.parts.appliers:
+            if applier.kind == Evict.kind:
+                self._carry_out(applier, effects, now_s)
         report = self.parts.act.apply(wishes, now_s)
         if self.parts.inbox is not None:
             self.parts.inbox.done()
-        self._carry_out([one for one in self.parts.appliers if one.kind != Evict.kind], effects, now_s)
+        for applier in self.parts.appliers:
+            if applier.kind != Evict.kind:
+                self._carry_out(applier, effects, now_s)
         return report
 
-    def _wanted(self, now_s: float) -> dict[str, list[Effect]]:
-        """What is wanted of each applier's kind."""
-        wanted: dict[str, list[Effect]] = {applier.kind: [] for applier in self.parts.appliers}
-        outcomes = [self._outcomes.get(strategy.name) for strategy in self.parts.strategies]
-        for effect in self._admitted.with_effects(outcome.effects for outcome in outcomes if outcome is not None):
-            if effect.kind in wanted:
-                wanted[effect.kind].append(effect)
-            else:
-                self._note(f"{effect.owner}: no way to carry out {effect.kind} here", now_s)
-        return wanted
+    def _wanted(self, now_s: float) -> dict[str, tuple[Effect, ...]]:
+        """What is wanted of each kind of which anything is."""
+        outcomes = [self._outcomes[one.name] for one in self.parts.strategies if one.name in self._outcomes]
+        wanted: dict[str, list[Effect]] = {}
+        if self._admitted.effects or any(outcome.effects for outcome in outcomes):
+            for effect in self._admitted.with_effects(outcome.effects for outcome in outcomes):
+                wanted.setdefault(effect.kind, []).append(effect)
+            for kind in wanted.keys() - {applier.kind for applier in self.parts.appliers}:
+                self._note(f"{wanted[kind][0].owner}: no way to carry out {kind} here", now_s)
+        return {kind: tuple(effects) for kind, effects in wanted.items()}
 
-    def _carry_out(self, appliers: Iterable[Applier], wanted: dict[str, list[Effect]], now_s: float) -> None:
-        """Hand each applier what is wanted of its kind. One that fails keeps the others going."""
-        for applier in appliers:
-            name = f"act {applier.kind}"
-            try:
-                self._effects[applier.kind] = applier.apply(tuple(wanted[applier.kind]), now_s)
-                self._errors.pop(name, None)
-            except Exception as error:
-                self._failed(name, error)
+    def _carry_out(self, applier: Applier, wanted: Mapping[str, tuple[Effect, ...]], now_s: float) -> None:
+        """Hand an applier what is wanted of its kind, unless it said that it has nothing to do. One that fails keeps
+        the others going."""
+        kind = applier.kind
+        effects = wanted.get(kind, ())
+        if effects == self._carried.get(kind) and now_s < self._effects[kind].until_s:
+            return
+        try:
+            self._effects[kind] = applier.apply(effects, now_s)
+            self._carried[kind] = effects
+            self._errors.pop(f"act {kind}", None)
+        except Exception as error:
+            self._carried.pop(kind, None)
+            self._failed(f"act {kind}", error)
 
     def _set_plan(self) -> None:
         if self.parts.watch is None:

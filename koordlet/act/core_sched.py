@@ -80,7 +80,8 @@ class CoreCookies:
             if (turn.done, len(turn.errors)) != before:
                 self._count(group, len(turn.errors) == before[1])
         self._cookies = {group: cookie for group, cookie in self._cookies.items() if group in groups}
-        self._report = EffectReport(turn.done, turn.undone, len(turn.errors), turn.state, tuple(turn.errors))
+        until_s = self._due_s if now_s >= self._eager_until_s else 0.0
+        self._report = EffectReport(turn.done, turn.undone, len(turn.errors), turn.state, tuple(turn.errors), until_s)
         return self._report
 
     def restore_all(self, now_s: float, why: str) -> None:

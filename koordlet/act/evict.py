@@ -9,6 +9,7 @@ the reason; in a cluster an Event too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -292,7 +293,7 @@ class Evictor:
             self._book = book
 
 
-_NOTHING: Final = EffectReport()
+_NOTHING: Final = EffectReport(until_s=math.inf)
 
 
 def _cgroups(evict: Evict) -> tuple[str, ...]:

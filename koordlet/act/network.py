@@ -9,6 +9,7 @@ A device with somebody else's qdisc is left alone. What a former agent left is r
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -18,6 +19,7 @@ from koordlet.model.effect import Effect, EffectReport
 from koordlet.model.podeffects import NetworkClass, PodNetwork
 
 LOOK_S: Final = 10.0
+_OFF: Final = EffectReport(until_s=math.inf)
 """Routes and foreign qdiscs are looked at again this often."""
 _ROOT: Final = 1
 _MINOR: Final = {"system": 2, "ls": 3, "be": 4}
@@ -75,7 +77,7 @@ class Network:
         if effects == self._effects and now_s < self._due_s:
             return self._report
         if not effects and not self._trees and not self._attributes.of(self.kind):
-            return self._report  # network QoS is off: no socket is opened
+            return _OFF  # no socket is opened
         self._effects, self._due_s = effects, now_s + LOOK_S
         errors: list[str] = []
         done = undone = 0
@@ -95,7 +97,7 @@ class Network:
             device.name: f"{len(tree.classes)} classes, {len(tree.filters)} filters"
             for device, tree in self._trees.items()
         }
-        self._report = EffectReport(done, undone, len(errors), state, tuple(errors))
+        self._report = EffectReport(done, undone, len(errors), state, tuple(errors), self._due_s)
         return self._report
 
     def restore_all(self, now_s: float, why: str) -> None:

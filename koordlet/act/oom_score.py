@@ -68,7 +68,8 @@ class OomScores:
                 state[effect.target] = f"{effect.score} for {len(keys)} processes"
         done = self._set(wanted, replied, errors)
         undone = self._give_back(set(self._attributes.of(self.kind)) - wanted.keys(), errors)
-        self._report = EffectReport(done, undone, len(errors), state, tuple(errors))
+        until_s = self._due_s if now_s >= self._eager_until_s else 0.0
+        self._report = EffectReport(done, undone, len(errors), state, tuple(errors), until_s)
         return self._report
 
     def restore_all(self, now_s: float, why: str) -> None:

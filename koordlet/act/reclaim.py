@@ -7,6 +7,7 @@ under way at a time, and of those that wait the newest counts.
 from __future__ import annotations
 
 import errno
+import math
 import os
 import queue
 import threading
@@ -60,7 +61,8 @@ class Reclaimer:
         for effect_ in effects:
             if isinstance(effect_, Reclaim) and effect_.target not in self._busy:
                 self._ask(effect_)
-        return EffectReport(done=done, failed=failed, state=dict(self._state), errors=tuple(errors))
+        until_s = 0.0 if effects or self._busy else math.inf
+        return EffectReport(done=done, failed=failed, state=dict(self._state), errors=tuple(errors), until_s=until_s)
 
     def restore_all(self, now_s: float, why: str) -> None:
         """Reclaimed memory comes back by itself; only the thread is told to end. One that the kernel holds up is left

@@ -46,7 +46,7 @@ class ResctrlApplier:
         self._clean = True  # until somebody wants something there is nothing to take back
         self._due_s = -math.inf
         self._names: list[str] = []
-        self._report = EffectReport()
+        self._report = EffectReport(until_s=math.inf)
         self._done = self._undone = 0
 
     def apply(self, effects: tuple[Effect, ...], now_s: float) -> EffectReport:

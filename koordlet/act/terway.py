@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from pathlib import Path
 
@@ -34,7 +35,8 @@ class TerwayFiles:
                 errors.append(f"{self._directory / name}: {error.strerror}")
         self._effects = effects
         state = {name: f"{len(content)} characters" for name, content in wanted.items()}
-        self._report = EffectReport(done, undone, len(errors), state, tuple(errors))
+        until_s = 0.0 if errors else math.inf
+        self._report = EffectReport(done, undone, len(errors), state, tuple(errors), until_s)
         return self._report
 
     def restore_all(self, now_s: float, why: str) -> None:

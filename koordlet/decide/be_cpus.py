@@ -7,6 +7,7 @@ nothing is named. The loser against suppress and a pod's own allocation in act/m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -44,16 +45,16 @@ class BeCpus:
     def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
         topology, kubelet = view.node.topology, view.node.kubelet_policy
         if topology is None or not view.be_roots or not in_force(policy):
-            return Outcome((), State())
+            return Outcome((), State(), until_s=math.inf)
         pools = pools_of(view, topology, state.pools)
         shape = (pools, kubelet, tuple((root.path, root.tree, root.levels) for root in view.be_roots))
         if shape == state.shape:
-            return Outcome(state.decisions, state)
+            return Outcome(state.decisions, state, until_s=math.inf)
         decisions: tuple[Decision, ...] = ()
         if pools.full and pools.full != topology.online:
             why = stages(usable_cpus=len(pools.full), online_cpus=pools.online, rule="what is not kept back")
             decisions = tuple(one for root in view.be_roots for one in _of_root(root, kubelet, pools, why))
-        return Outcome(decisions, State(shape, decisions, pools))
+        return Outcome(decisions, State(shape, decisions, pools), until_s=math.inf)
 
 
 BE_CPUS: Final = BeCpus()

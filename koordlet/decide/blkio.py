@@ -9,6 +9,7 @@ would hold nobody: there each container gets it, too, and may use it alone.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -54,7 +55,7 @@ class BlkioQos:
 
     def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
         if GATE not in policy.gates or policy.slo is None:
-            return Outcome((), State())
+            return Outcome((), State(), until_s=math.inf)
         roots = tuple(root.path for root in view.be_roots)
         if (
             state.revision == view.pods.revision
@@ -63,13 +64,14 @@ class BlkioQos:
             and state.support is view.support
             and state.roots == roots
         ):
-            return Outcome(state.decisions, state)
+            return Outcome(state.decisions, state, until_s=math.inf)
         faults: dict[str, None] = {}
         decisions = tuple(_all(view, policy.slo, roots, faults))
         if decisions == state.decisions:
             decisions = state.decisions
         after = State(view.pods.revision, policy.slo.blkio, view.blocks, view.support, roots, decisions, tuple(faults))
-        return Outcome(decisions, after, notes=tuple(fault for fault in faults if fault not in state.faults))
+        notes = tuple(fault for fault in faults if fault not in state.faults)
+        return Outcome(decisions, after, notes=notes, until_s=math.inf)
 
 
 BLKIO: Final = BlkioQos()

@@ -7,6 +7,7 @@ that containers do not rise and fall together. A container that is back at its b
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -67,7 +68,7 @@ class Burst:
 
     def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
         if policy.slo is None or GATE not in policy.gates:
-            return Outcome((), State())
+            return Outcome((), State(), until_s=math.inf)
         node, ratio = policy.slo.burst, normalization(view, policy)
         made_from = (view.pods.revision, node, ratio)
         notes: tuple[str, ...] = ()

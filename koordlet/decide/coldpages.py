@@ -7,6 +7,7 @@ the collector is ready (FAULT-17), and leaves them behind.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 from koordlet.model.knob import SYSTEM, Decision, Knob
@@ -34,7 +35,7 @@ class ColdPageCounting:
     def decide(self, view: NodeView, policy: Policy, state: None, now_s: float) -> Outcome[None]:
         """Nothing on a kernel without kidled: every mainline kernel."""
         wanted = GATE in policy.gates and all(view.support.has(decision.knob) for decision in _WANTED)
-        return Outcome(_WANTED if wanted else (), None)
+        return Outcome(_WANTED if wanted else (), None, until_s=math.inf)
 
 
 COLD_PAGES: Final = ColdPageCounting()

@@ -6,6 +6,7 @@ or after blindness, when it had been taken to its safe floor: who is evicted the
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -69,7 +70,7 @@ class CpuEvict:
         started = now_s if state.started_s is None else state.started_s
         threshold = threshold_of(policy, FEATURES)
         if threshold is None:
-            return Outcome((), State(started))
+            return Outcome((), State(started), until_s=math.inf)
         capacity = view.node.capacity_mcpu or 0
         state = replace(_sampled(replace(state, started_s=started), view, policy, threshold), faults=state.faults)
         faults = tuple(f"{feature}: {text}" for feature, text in _faults(threshold, policy))

@@ -7,6 +7,7 @@ which we verify), kernels with cpu.bvt_warp_ns get the reference's values.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -55,16 +56,16 @@ class Identity:
 
     def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
         if not policy.identity:
-            return Outcome((), State())
+            return Outcome((), State(), until_s=math.inf)
         rule = _rule(view.support, policy)
         pods = tuple(root.levels[1:2] for root in view.be_roots) if rule.idle_on_pods else ()
         shape = (rule, tuple((root.path, root.tree) for root in view.be_roots), pods)
         faults = _faults(view, policy)
         notes = tuple(fault for fault in faults if fault not in state.faults)
         if shape == state.shape and faults == state.faults:
-            return Outcome(state.decisions, state)
+            return Outcome(state.decisions, state, until_s=math.inf)
         decisions = tuple(decision for root in view.be_roots for decision in _of_root(root, rule))
-        return Outcome(decisions, State(shape, decisions, faults), notes=notes)
+        return Outcome(decisions, State(shape, decisions, faults), notes=notes, until_s=math.inf)
 
 
 IDENTITY: Final = Identity()

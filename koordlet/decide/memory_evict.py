@@ -5,6 +5,7 @@ Usage is MemTotal - MemAvailable, so page cache is not usage. A victim gives bac
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -91,7 +92,7 @@ class MemoryEvict:
 
 
 MEMORY_EVICT: Final = MemoryEvict()
-_OFF: Final = Outcome((), State())
+_OFF: Final = Outcome((), State(), until_s=math.inf)
 
 
 def _newest(view: NodeView, ladder: Ladder) -> NodeView:

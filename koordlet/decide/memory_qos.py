@@ -6,6 +6,7 @@ kernel has no watermarks or page cache limit of its own, reclaim effects stand i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeGuard
@@ -65,7 +66,7 @@ class MemoryQosLoop:
 
     def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
         if GATE not in policy.gates or policy.slo is None:
-            return Outcome((), State())
+            return Outcome((), State(), until_s=math.inf)
         classes = policy.slo.memory
         known = (state.revision, state.memory_bytes) == (view.pods.revision, _node_bytes(view))
         if not known or state.support is not view.support or state.classes != classes:

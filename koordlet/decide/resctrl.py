@@ -7,6 +7,7 @@ least. A percentage of the cache means L3, or L2 where only that can be partitio
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
@@ -47,7 +48,7 @@ class ResctrlStrategy:
     def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
         info, slo = view.hardware.resctrl, policy.slo
         if info is None or slo is None or not (policy.resctrl_monitor or policy.gates & _GATES):
-            return Outcome((), State())
+            return Outcome((), State(), until_s=math.inf)
         if view.pods.at_s is None:  # who is there is not known: nobody is moved on a guess
             return Outcome((), state, effects=state.effects)
         limits = Squeeze()

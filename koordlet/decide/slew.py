@@ -48,6 +48,11 @@ def permits(ramp: Ramp, sample_at_s: float, interval_s: float) -> bool:
     return ramp.permitted_at_s is None or sample_at_s - ramp.permitted_at_s >= (1 - _EARLY) * interval_s
 
 
+def permitted(ramp: Ramp, sample_at_s: float) -> Ramp:
+    """The ramp after a sample that did."""
+    return Ramp(sample_at_s, ramp.falling, ramp.quiet_from_s, ramp.lowest)
+
+
 def toward(
     want: int, old: int | None, limits: Limits, ramp: Ramp, may_grow: bool, now_s: float
 ) -> tuple[int, str, Ramp]:

@@ -62,13 +62,18 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class _Goal:
-    """Where the allowance should go. new_sample: the kernel's values were read after our last decision."""
+    """Where the allowance should go, and what of the next state is known by then. new_sample: the kernel's values were
+    read after our last decision."""
 
     target_mcpu: int
     may_grow: bool
     new_sample: bool
     why: Why
-    faults: tuple[str, ...] = ()
+    faults: tuple[str, ...]
+    average_mcpu: float | None
+    sample_at_s: float | None
+    ramp: Ramp
+    pressure: Pressure
 
 
 class Suppress:
@@ -93,11 +98,11 @@ class Suppress:
             return _keep(view, state, _FAULT_NO_USAGE if state.faults else _FIRST_LOOK)
         trust = judge(now_s - at_s, view.interval_s)
         if trust is Trust.FLOOR and state.allowance_mcpu is not None:
-            goal, state = _floor_goal(state.allowance_mcpu, capacity, threshold, policy, state)
+            goal = _floor_goal(state.allowance_mcpu, capacity, threshold, policy, state)
         elif trust is not Trust.FRESH or demand is None:
             return _keep(view, state, _FAULT_FROZEN)
         else:
-            goal, state = _fresh_goal(view, demand, capacity, threshold, state, now_s)
+            goal = _fresh_goal(view, demand, capacity, threshold, state, now_s)
         if threshold.cpu_suppress_policy is SuppressPolicy.CFS_QUOTA:
             return _by_quota(view, threshold, capacity, goal, state, now_s)
         return _by_cpuset(view, threshold, capacity, goal, state, now_s)
@@ -115,7 +120,7 @@ def _threshold(policy: Policy) -> Threshold | None:
 
 def _fresh_goal(
     view: NodeView, demand: target.Demand, capacity: int, threshold: Threshold, state: State, now_s: float
-) -> tuple[_Goal, State]:
+) -> _Goal:
     """Target S from smoothed demand (fast attack: the larger of last and average), surge and pressure."""
     new_sample = state.sample_at_s is None or demand.at_s > state.sample_at_s
     average = target.ewma_mcpu(state.average_mcpu, demand.total_mcpu) if new_sample else state.average_mcpu
@@ -148,26 +153,35 @@ def _fresh_goal(
         why += stages(floored_mcpu=floored)
 
     permitted = slew.permits(state.ramp, demand.at_s, view.interval_s)
-    ramp = replace(state.ramp, permitted_at_s=demand.at_s) if permitted else state.ramp
-    goal = _Goal(
+    return _Goal(
         target_mcpu=floored,
         may_grow=permitted and not suppress_pressure.holds(pressure, now_s),
         new_sample=new_sample,
         why=why,
         faults=(_FAULT_PRESSURE,) if suppress_pressure.ignored(pressure, now_s) else (),
+        average_mcpu=average,
+        sample_at_s=demand.at_s,
+        ramp=slew.permitted(state.ramp, demand.at_s) if permitted else state.ramp,
+        pressure=pressure,
     )
-    return goal, replace(state, average_mcpu=average, sample_at_s=demand.at_s, ramp=ramp, pressure=pressure)
 
 
-def _floor_goal(
-    allowance: int, capacity: int, threshold: Threshold, policy: Policy, state: State
-) -> tuple[_Goal, State]:
+def _floor_goal(allowance: int, capacity: int, threshold: Threshold, policy: Policy, state: State) -> _Goal:
     """The safe floor for blind flight, never above what BE has. Growth starts anew from it, step by step."""
     percent = threshold.cpu_suppress_min_percent
     floor = capacity * (policy.floor_percent if percent is None else percent) // 100
     why = stages(capacity_mcpu=capacity, stale="usage older than 15 s", floor_mcpu=floor, last_mcpu=allowance)
-    goal = _Goal(min(floor, allowance), may_grow=False, new_sample=False, why=why, faults=(_FAULT_FLOOR,))
-    return goal, replace(state, ramp=Ramp(state.ramp.permitted_at_s))
+    return _Goal(
+        target_mcpu=min(floor, allowance),
+        may_grow=False,
+        new_sample=False,
+        why=why,
+        faults=(_FAULT_FLOOR,),
+        average_mcpu=state.average_mcpu,
+        sample_at_s=state.sample_at_s,
+        ramp=Ramp(state.ramp.permitted_at_s),
+        pressure=state.pressure,
+    )
 
 
 def _by_quota(
@@ -180,7 +194,7 @@ def _by_quota(
     known = state.quota_us is not None and not goal.new_sample
     old = state.quota_us if known else suppress_quota.present_us(roots, state.quota_us)
     total, rule, ramp = suppress_quota.step(
-        goal.target_mcpu, old, capacity, len(roots), state.ramp, goal.may_grow, now_s
+        goal.target_mcpu, old, capacity, len(roots), goal.ramp, goal.may_grow, now_s
     )
     shares = suppress_quota.split(total, roots)
     values = [suppress_quota.in_period(us, root) for us, root in zip(shares, roots, strict=True)]
@@ -201,18 +215,21 @@ def _by_quota(
             for root, value in zip(roots, values, strict=True)
             for path, us in suppress_quota.below(root, value, own)
         )
-    after = replace(
-        state,
-        own_quotas=own,
+    after = State(
         policy=SuppressPolicy.CFS_QUOTA,
         decisions=decisions,
         shape=shape,
         allowance_mcpu=total * 1000 // DEFAULT_PERIOD_US,
         quota_us=total,
-        cpus=None,
+        average_mcpu=goal.average_mcpu,
+        sample_at_s=goal.sample_at_s,
         ramp=ramp,
+        pressure=goal.pressure,
+        pools=state.pools,
+        own_quotas=own,
+        faults=goal.faults,
     )
-    return _outcome(view, threshold, capacity, goal.faults, after)
+    return _outcome(view, threshold, capacity, state.faults, after)
 
 
 def _by_cpuset(
@@ -225,12 +242,11 @@ def _by_cpuset(
     if kubelet is None and any(root.tree is Tree.KUBELET for root in view.be_roots):
         return _keep(view, state, _FAULT_KUBELET)
     pools = suppress_cpuset.pools_of(view, topology, state.pools)
-    state = replace(state, pools=pools)
     held = state.cpus
     old = suppress_cpuset.kernel_size(view.be_roots) if held is None else len(held)
-    count, rule, ramp = suppress_cpuset.step(goal.target_mcpu, old, pools, state.ramp, goal.may_grow, now_s)
+    count, rule, ramp = suppress_cpuset.step(goal.target_mcpu, old, pools, goal.ramp, goal.may_grow, now_s)
     if count == 0:
-        return _keep(view, state, _FAULT_NO_CPU)
+        return _keep(view, replace(state, pools=pools), _FAULT_NO_CPU)
     # The first choice does not look at the kernel's set, as in the reference; later ones keep our own.
     chosen = choose(count, pools.lsr, pools.ls, held or CpuSet(), topology)
     levels = tuple((root.path, root.levels) for root in view.be_roots)
@@ -246,18 +262,20 @@ def _by_cpuset(
             rule=rule,
         )
         decisions = suppress_cpuset.placed(view.be_roots, kubelet or "none", chosen, pools, why, NAME)
-    after = replace(
-        state,
+    after = State(
         policy=SuppressPolicy.CPUSET,
         decisions=decisions,
         shape=shape,
         allowance_mcpu=count * 1000,
-        own_quotas={},
-        quota_us=None,
         cpus=chosen,
+        average_mcpu=goal.average_mcpu,
+        sample_at_s=goal.sample_at_s,
         ramp=ramp,
+        pressure=goal.pressure,
+        pools=pools,
+        faults=goal.faults,
     )
-    return _outcome(view, threshold, capacity, goal.faults, after)
+    return _outcome(view, threshold, capacity, state.faults, after)
 
 
 def _floor_mcpu(view: NodeView, capacity: int, threshold: Threshold) -> int:
@@ -276,15 +294,15 @@ def _keep(view: NodeView, state: State, fault: str) -> Outcome[State]:
 
 
 def _outcome(
-    view: NodeView, threshold: Threshold, capacity: int, faults: tuple[str, ...], state: State
+    view: NodeView, threshold: Threshold, capacity: int, known: tuple[str, ...], state: State
 ) -> Outcome[State]:
-    plan = None if faults == (_FAULT_FLOOR,) else _plan(view, threshold, capacity, state)
+    """known: faults of the round before."""
     return Outcome(
         state.decisions,
-        replace(state, faults=faults),
+        state,
         gauges=_gauges(view, state),
-        notes=tuple(fault for fault in faults if fault not in state.faults),
-        plan=plan,
+        notes=tuple(fault for fault in state.faults if fault not in known),
+        plan=None if state.faults == (_FAULT_FLOOR,) else _plan(view, threshold, capacity, state),
     )
 
 

@@ -82,6 +82,8 @@ def own_quotas(roots: Sequence[BeRoot], known: Mapping[str, int]) -> Mapping[str
     Once we lifted one the kernel shows ours, so what was seen first is kept while the group is there. Returns `known`
     itself when nothing changed.
     """
+    if not known and not any(root.child_quotas for root in roots):
+        return known
     there = {path for root in roots for level in root.levels[1:] for path in level}
     seen = {path: us for root in roots for path, us in root.child_quotas if path not in known}
     if not seen and known.keys() <= there:

@@ -6,6 +6,7 @@ range is a fault: it changes nothing, and what was in force stays. (12)
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,14 +37,14 @@ class SystemConfig:
 
     def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
         if GATE not in policy.gates or policy.slo is None:
-            return Outcome((), State())
+            return Outcome((), State(), until_s=math.inf)
         made_from = (policy.slo.system, view.node.capacity_bytes)
         if made_from == state.made_from:
-            return Outcome(state.decisions, state)
+            return Outcome(state.decisions, state, until_s=math.inf)
         notes: list[str] = []
         known = {decision.key: decision for decision in state.decisions}
         decisions = _decide(policy.slo.system, view.node.capacity_bytes or 0, known, notes)
-        return Outcome(decisions, State(made_from, decisions), notes=tuple(notes))
+        return Outcome(decisions, State(made_from, decisions), notes=tuple(notes), until_s=math.inf)
 
 
 SYSTEM_CONFIG: Final = SystemConfig()

@@ -27,13 +27,15 @@ class Effect:
 
 @dataclass(frozen=True, slots=True)
 class EffectReport:
-    """What an applier did in one round. state: target -> one line, for explain and status. errors: one line each."""
+    """What an applier did in one round. state: target -> one line, for explain and status. errors: one line each.
+    until_s: with the same effects there is nothing to do before; 0: ask in every round."""
 
     done: int = 0
     undone: int = 0
     failed: int = 0
     state: dict[str, str] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
+    until_s: float = 0.0
 
 
 class Applier(Protocol):

@@ -168,6 +168,19 @@ class NodeView:
     blocks: BlockDevices = field(default_factory=BlockDevices)
     wall_s: float = 0.0
 
+    def facts(self) -> tuple[object, ...]:
+        """What is there, without how much it uses: equal in most ticks, and then made of the same objects."""
+        return (
+            self.pods.revision,
+            self.pods.at_s is None,
+            self.node,
+            self.support,
+            self.be_roots,
+            self.host_apps,
+            self.blocks,
+            self.hardware.resctrl,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -240,7 +253,8 @@ class Outcome(Generic[S]):
     """A strategy's answer. decisions: all that it wants now; what it wanted before and no longer names is
     restored by act. gauges: (metric name without prefix, label pairs, value). notes: one-line faults, each
     logged once per minute at most. plan: when to be asked again before the next tick. effects: all that it wants now
-    and that is no knob."""
+    and that is no knob. until_s: the answer stays the same until then, or until something of `NodeView.facts` or the
+    policy changes; 0: ask in every tick."""
 
     decisions: tuple[Decision, ...]
     state: S
@@ -248,3 +262,4 @@ class Outcome(Generic[S]):
     notes: tuple[str, ...] = ()
     plan: SurgePlan | None = None
     effects: tuple[Effect, ...] = ()
+    until_s: float = 0.0

@@ -69,6 +69,7 @@ class Plant:
         self.now_s = self.start_s
         self._samples: list[Usage] = [Usage()]
         self._window: list[float] = []
+        self._facts: tuple[object, ...] = ()
 
     def run(self, seconds: float) -> Iterator[Tick]:
         """Ticks, and surges between them, over that time."""
@@ -126,10 +127,13 @@ class Plant:
             window = sum(self._window) / len(self._window)
             usage = replace(usage, surge_mcpu=Reading(window * 1000, self.now_s))
         view = self._view(usage)
+        facts = (self.policy, *view.facts())
         for strategy in STRATEGIES:
             outcome = strategy.decide(view, self.policy, self.states[strategy.name], self.now_s)
+            check_promise(self.outcomes.get(strategy.name), outcome, facts == self._facts, self.now_s)
             self.states[strategy.name] = outcome.state
             self.outcomes[strategy.name] = outcome
+        self._facts = facts
         self._apply([d for outcome in self.outcomes.values() for d in outcome.decisions])
         ls, be = self.use()
         return Tick(
@@ -171,3 +175,10 @@ class Plant:
     def _apply(self, decisions: list[Decision]) -> None:
         wanted = {decision.key: decision.value for decision in decisions}
         self.kernel = {key: wanted.get(key, original) for key, original in self.original.items()}
+
+
+def check_promise(before: Outcome[Any] | None, now: Outcome[Any], same_facts: bool, now_s: float) -> None:
+    """The loop does not ask a strategy again that said how long its answer holds; so it must hold."""
+    if before is not None and same_facts and now_s < before.until_s:
+        assert (before.decisions, before.effects, before.plan) == (now.decisions, now.effects, now.plan)
+        assert before.gauges == now.gauges

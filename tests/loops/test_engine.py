@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import math
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -223,6 +224,102 @@ def test_a_refused_write_makes_us_doubt_what_is_below_the_roots(rig: Rig, tmp_pa
     assert len(rig.parts.be.doubted) == 1
     assert rig.quota_us == 540_000
     journal.close()
+
+
+class Counting:
+    """Asked how often; its answer holds until `until_s`."""
+
+    def __init__(self, until_s: float) -> None:
+        self.name, self.until_s, self.asked, self.fail = "counting", until_s, 0, False
+
+    def initial(self) -> None:
+        return None
+
+    def decide(self, view: NodeView, policy: Policy, state: None, now_s: float) -> Outcome[None]:
+        self.asked += 1
+        if self.fail:
+            raise RuntimeError("on purpose")
+        return Outcome((), None, until_s=self.until_s)
+
+
+def test_a_strategy_whose_answer_holds_is_asked_again_when_facts_change(rig: Rig) -> None:
+    one = Counting(math.inf)
+    rig.parts.strategies = (one,)
+    engine = Engine(rig.parts)
+    rig.pods.put(range(2), rig.now_s)
+
+    def ticks(count: int) -> int:
+        before = one.asked
+        for _ in range(count):
+            rig.now_s += 1
+            rig.node_burn(3_000)
+            engine.tick(rig.now_s)
+        return one.asked - before
+
+    assert ticks(5) == 1
+    rig.pods.put(range(3), rig.now_s)
+    assert ticks(5) == 1
+    rig.parts.policy = lambda now_s: dataclasses.replace(POLICY, identity=False)
+    assert ticks(5) == 1
+    rig.parts.node = lambda now_s: NodeInfo(name="n", capacity_mcpu=8_000)
+    assert ticks(5) == 1
+    (rig.tree.root / f"cgroup/cpu/{BE}/cpu.shares").write_text("7\n")
+    assert ticks(5) == 1
+
+
+def test_it_is_asked_again_in_time_and_after_a_fault(rig: Rig) -> None:
+    one = Counting(rig.now_s + 4.5)
+    rig.parts.strategies = (one,)
+    engine = Engine(rig.parts)
+    for second in range(4):
+        engine.tick(rig.now_s + second)
+    assert one.asked == 1
+    one.until_s, one.fail = math.inf, True
+    for second in range(5, 8):
+        engine.tick(rig.now_s + second)
+    assert one.asked == 4  # a fault is no answer
+    one.fail = False
+    for second in range(8, 12):
+        engine.tick(rig.now_s + second)
+    assert one.asked == 5
+
+
+def test_an_applier_with_nothing_to_do_is_left_alone_until_something_is_wanted(rig: Rig) -> None:
+    calls: list[int] = []
+    wish = Evict(target="uid-1", why=stages(rule="test"), owner="suppress")
+
+    class Wanting(Names):
+        effects: tuple[Effect, ...] = ()
+
+        def decide(self, view: NodeView, policy: Policy, state: None, now_s: float) -> Outcome[None]:
+            return Outcome((), None, effects=self.effects)
+
+    class Resting:
+        kind = Evict.kind
+        until_s = math.inf
+
+        def apply(self, effects: tuple[Effect, ...], now_s: float) -> EffectReport:
+            calls.append(len(effects))
+            if self.until_s == 0:
+                raise OSError("on purpose")
+            return EffectReport(until_s=self.until_s)
+
+        def restore_all(self, now_s: float, why: str) -> None: ...
+
+    strategy, applier = Wanting("suppress"), Resting()
+    rig.parts.strategies, rig.parts.appliers = (strategy,), (applier,)
+    engine = Engine(rig.parts)
+    for second in range(3):
+        engine.tick(rig.now_s + second)
+    assert calls == [0]
+    strategy.effects = (wish,)
+    for second in range(3, 6):
+        engine.tick(rig.now_s + second)
+    assert calls == [0, 1]
+    strategy.effects, applier.until_s = (), 0
+    for second in range(6, 9):
+        engine.tick(rig.now_s + second)
+    assert calls == [0, 1, 0, 0, 0]  # what failed is tried again
 
 
 def test_an_eviction_does_not_wait_for_the_writes(rig: Rig, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ All of them are options and off by default: each takes something from others, or
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
@@ -44,7 +45,7 @@ class Isolation:
         key = (view.pods.revision, policy.pinning, view.node)
         if key != state.key:
             state = _anew(view, policy, state, key)
-        return Outcome(state.decisions, state, notes=state.notes)
+        return Outcome(state.decisions, state, notes=state.notes, until_s=0.0 if state.notes else math.inf)
 
 
 ISOLATION: Final = Isolation()

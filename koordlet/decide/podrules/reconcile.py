@@ -66,7 +66,7 @@ class PodRules:
     def decide(self, view: NodeView, policy: Policy, state: State, now_s: float) -> Outcome[State]:
         key = _key(view, policy)
         if now_s < state.young_until_s and _same(key, state.key):
-            return Outcome(state.decisions, state, effects=state.effects)
+            return Outcome(state.decisions, state, effects=state.effects, until_s=state.young_until_s)
         context = context_of(view, policy, state.context)
         known, young, until_s = _ages(view.pods.pods, state.known, now_s)
         decisions: list[Decision] = []
@@ -103,7 +103,8 @@ class PodRules:
             roots=roots,
             made=kept,
         )
-        return Outcome(fresh.decisions, fresh, notes=tuple(sorted(notes - state.notes)), effects=fresh.effects)
+        fresh_notes = tuple(sorted(notes - state.notes))
+        return Outcome(fresh.decisions, fresh, notes=fresh_notes, effects=fresh.effects, until_s=until_s)
 
 
 RECONCILER: Final = PodRules()
