@@ -28,16 +28,17 @@ from koordlet.act.reclaim import Reclaimer
 from koordlet.config.flags import Flags
 from koordlet.decide.strategies import STRATEGIES
 from koordlet.doors.http import DoorError
-from koordlet.inputs import BeInput, KubepodsInput, NodeInput, PolicyInput, SupportInput, ls_groups
+from koordlet.inputs import KubepodsInput, NodeInput, PolicyInput, SupportInput
 from koordlet.kernel.host import Host
 from koordlet.kernel.ownpages import collapse_heap
 from koordlet.kernel.write import write_file
-from koordlet.loops import Engine, Parts
+from koordlet.loops import Engine
 from koordlet.loops import run as run_loop
 from koordlet.model.places import JOURNAL_FILE, LOCK_FILE, SOCKET_FILE
 from koordlet.model.pod import PodSet
 from koordlet.model.psi import Pressures
 from koordlet.model.status import Snapshot
+from koordlet.parts import Parts
 from koordlet.report import logs
 from koordlet.report.audit import AuditLog
 from koordlet.report.auditnames import NamedAudit
@@ -50,6 +51,7 @@ from koordlet.sense.sentinel import Sentinel
 from koordlet.sources.followed import follow_node, follow_policy
 from koordlet.store.rings import RingStore
 from koordlet.wiring import podrules, qosloops
+from koordlet.wiring.beroots import BeInput, ls_groups
 from koordlet.wiring.doors import events_page, http_door, pod_resources_door
 from koordlet.wiring.evict import ThroughCluster, make_evictor
 from koordlet.wiring.hardware import HardwareInput, make_resctrl

@@ -10,146 +10,32 @@ import os
 import select
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any
 
 import structlog
 
 from koordlet.decide.podrules.resize import OWNER as AHEAD
-from koordlet.doors.admission import OWNER, Admitted, Inbox
-from koordlet.model.blkio import BlockDevices
+from koordlet.doors.admission import OWNER, Admitted
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.effect import Applier, Effect, EffectReport
-from koordlet.model.eviction import Evict, Eviction
-from koordlet.model.hardware import Hardware
+from koordlet.model.eviction import Evict
 from koordlet.model.knob import Decision
-from koordlet.model.pod import NO_CLAIM, HostApp, Pod, PodSet, Tree
-from koordlet.model.psi import Pressures
+from koordlet.model.pod import NO_CLAIM, Pod, PodSet
 from koordlet.model.status import ApplyReport, Snapshot, TickStats
-from koordlet.model.support import Support
-from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy, Reading, SurgePlan, Usage, WorkloadUsage
+from koordlet.model.view import NodeView, Outcome, Policy, SurgePlan, Usage, WorkloadUsage
+from koordlet.parts import AnyStrategy, Parts, Watch
+from koordlet.sense.lazy import LazyWorkloads
 from koordlet.sources.merge import merge_pods
 
 log = structlog.get_logger(__name__)
 
-NO_BLOCKS = BlockDevices()
 NOTE_EVERY_S = 60.0
 MAX_FAILED_TICKS = 5
 """Shorter than it takes until a watchdog would end the process without giving anything back."""
 SOURCES_EVERY_S = 10.0
 """The sentinel's descriptors may have gone stale: a cgroup was made anew under the same path."""
-
-
-class Source(Protocol):
-    """Who runs here. `poll` is cheap and never blocks; its PodSet carries revision and age."""
-
-    def poll(self, now_s: float) -> PodSet: ...
-
-
-class Sense(Protocol):
-    def sync(self, pods: PodSet, host_apps: tuple[HostApp, ...], be_roots: tuple[str, ...]) -> None: ...
-    def sample(
-        self, now_s: float, surge_mcpu: Reading | None = None, ls_pressure_permyriad: Reading | None = None
-    ) -> Usage:
-        """One pass; what the sentinel saw is handed through."""
-
-    def workloads(self) -> Iterable[WorkloadUsage]: ...
-    def find(self, cgroup: str) -> WorkloadUsage | None: ...
-    def root_usage(self) -> Iterable[WorkloadUsage]: ...
-
-
-class BeView(Protocol):
-    """Best-effort subtrees: their directories and what their root's knobs say now. anew: doubt what is known."""
-
-    def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]: ...
-    def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot: ...
-    def refresh(self, now_s: float, *, anew: bool) -> None: ...
-
-
-class Watch(Protocol):
-    """The sentinel, seen from here."""
-
-    def set_sources(self, be_roots: tuple[str, ...], ls_groups: tuple[str, ...]) -> list[str]: ...
-    def set_plan(self, plan: SurgePlan) -> None: ...
-    def surge(self) -> tuple[Reading | None, Reading | None]: ...
-    def memory(self) -> tuple[Reading | None, Reading | None]: ...
-    def take(self) -> bool: ...
-    def fileno(self) -> int: ...
-
-
-class Apply(Protocol):
-    def apply(self, by_owner: dict[str, tuple[Decision, ...]], now_s: float) -> ApplyReport: ...
-
-
-class AnyStrategy(Protocol):
-    @property
-    def name(self) -> str: ...
-
-    def initial(self) -> Any: ...
-    def decide(self, view: NodeView, policy: Policy, state: Any, now_s: float) -> Outcome[Any]: ...
-
-
-@dataclass(slots=True)
-class Parts:
-    """What the composition root hands to the engine. inbox: what the runtime's doors bring. on_pods: strategies that
-    judge as soon as a door told of a pod."""
-
-    sources: tuple[Source, ...]
-    sense: Sense
-    be: BeView
-    watch: Watch | None
-    act: Apply
-    strategies: tuple[AnyStrategy, ...]
-    policy: Callable[[float], Policy]
-    node: Callable[[float], NodeInfo]
-    support: Callable[[float], Support]
-    degraded: Callable[[], tuple[str, ...]] = tuple
-    notes: Callable[[], tuple[str, ...]] = tuple
-    ls_groups: Callable[[PodSet], tuple[str, ...]] = lambda pods: ()
-    pressures: Callable[[PodSet, float], Pressures | None] = lambda pods, now_s: None
-    appliers: tuple[Applier, ...] = ()
-    evictions: Callable[[], Mapping[str, Eviction]] = dict
-    inbox: Inbox | None = None
-    on_pods: tuple[str, ...] = ("podrules",)
-    blocks: Callable[[PodSet, Policy, float], BlockDevices] = lambda pods, policy, now_s: NO_BLOCKS
-    hardware: Callable[[PodSet, CpuSet, float], Hardware] = lambda pods, online, now_s: Hardware()
-    intervals_s: dict[str, float] = field(default_factory=dict)
-    interval_s: float = 1.0
-    observe: bool = False
-    wall: Callable[[], float] = time.time
-
-
-class LazyWorkloads(Mapping[str, WorkloadUsage]):
-    """Rows of one pass by cgroup path, read on first use: most ticks nobody looks. One row costs one row.
-
-    To be used on the loop's thread before the next pass, as strategies do.
-    """
-
-    def __init__(
-        self, read: Callable[[], Iterable[WorkloadUsage]], find: Callable[[str], WorkloadUsage | None] | None = None
-    ) -> None:
-        self._read, self._find = read, find
-        self._rows: dict[str, WorkloadUsage] | None = None
-
-    def _known(self) -> dict[str, WorkloadUsage]:
-        if self._rows is None:
-            self._rows = {row.cgroup: row for row in self._read()}
-        return self._rows
-
-    def __getitem__(self, cgroup: str) -> WorkloadUsage:
-        if self._rows is not None or self._find is None:
-            return self._known()[cgroup]
-        row = self._find(cgroup)
-        if row is None:
-            raise KeyError(cgroup)
-        return row
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._known())
-
-    def __len__(self) -> int:
-        return len(self._known())
 
 
 def _with_memory(usage: Usage, watch: Watch) -> Usage:

@@ -12,10 +12,10 @@ import structlog
 
 from koordlet.decide.pinning.assign import assign
 from koordlet.decide.pinning.defragment import Plan, basis_of, make_plan
-from koordlet.loops import Source
 from koordlet.model.pinning import Allocation
 from koordlet.model.pod import Pod, PodSet
 from koordlet.model.view import NodeInfo
+from koordlet.parts import Source
 from koordlet.store.pins import PinFile
 
 log = structlog.get_logger(__name__)

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Final
 from koordlet.config.flags import Flags
 from koordlet.decide import blkio, burst, burst_plan, memory_qos, system
 from koordlet.kernel.host import Host
-from koordlet.loops import NO_BLOCKS, Engine
+from koordlet.loops import Engine
 from koordlet.model.blkio import BlockDevices
 from koordlet.model.pod import PodSet
 from koordlet.model.view import Policy
+from koordlet.parts import NO_BLOCKS
 
 if TYPE_CHECKING:
     from koordlet.sense.blocks import Claims

@@ -9,11 +9,11 @@ from koordlet.config.flags import Flags
 from koordlet.inputs import KubepodsInput, LatePods
 from koordlet.kernel.host import Host
 from koordlet.kernel.kubepods import Kubepods
-from koordlet.loops import Source
 from koordlet.model.pinning import Partition
 from koordlet.model.places import PINS_FILE
 from koordlet.model.qos import Qos
 from koordlet.model.view import NodeInfo
+from koordlet.parts import Source
 from koordlet.sources.kubelet import PodsSource
 from koordlet.sources.local import LocalSource
 from koordlet.sources.podwake import PodWake

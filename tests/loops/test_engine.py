@@ -17,7 +17,7 @@ from koordlet.act.executor import Executor
 from koordlet.act.journal import Journal
 from koordlet.decide.strategies import STRATEGIES
 from koordlet.kernel.write import write_file
-from koordlet.loops import MAX_FAILED_TICKS, Engine, Parts, run
+from koordlet.loops import MAX_FAILED_TICKS, Engine, run
 from koordlet.model.effect import Effect, EffectReport
 from koordlet.model.eviction import Evict
 from koordlet.model.knob import Decision, Knob
@@ -27,6 +27,7 @@ from koordlet.model.slo import NodeSlo, SuppressPolicy, Threshold
 from koordlet.model.support import Capability, Level, Support
 from koordlet.model.view import BeRoot, NodeInfo, NodeView, Outcome, Policy
 from koordlet.model.why import stages
+from koordlet.parts import Parts
 from koordlet.sense.betree import RootReader
 from koordlet.sense.sampler import Sampler
 from koordlet.sense.sentinel import Sentinel

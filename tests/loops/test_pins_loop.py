@@ -15,13 +15,14 @@ from koordlet.act.undo import undo
 from koordlet.decide.pinning.assign import assign
 from koordlet.decide.strategies import STRATEGIES
 from koordlet.kernel.host import CgroupVersion
-from koordlet.loops import Engine, Parts
+from koordlet.loops import Engine
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.pod import Pod, PodSet, Tree
 from koordlet.model.qos import Qos
 from koordlet.model.slo import NodeSlo
 from koordlet.model.support import Support
 from koordlet.model.view import BeRoot, NodeInfo, Policy
+from koordlet.parts import Parts
 from koordlet.sense.sampler import Sampler
 from koordlet.store.pins import PinFile
 from koordlet.store.rings import RingStore
