@@ -1,4 +1,4 @@
-"""`BeInput`: the best-effort roots of this node and what their files say; `ls_groups`: who stands for the online side."""
+"""`BeInput`: the best-effort roots and what their files say; `ls_groups`: which groups stand for the online side."""
 
 from __future__ import annotations
 
