@@ -9,7 +9,7 @@ SOURCES := $(wildcard native/*.c native/*.h native/build.py) setup.py pyproject.
 DEV := pytest pytest-xdist pytest-timeout hypothesis coverage pytest-cov ruff mypy import-linter clang-format clang-tidy \
        types-psutil types-cffi types-PyYAML types-protobuf types-grpcio 'mfusepy>=3.1' 'grpcio>=1.85' 'grpcio-tools>=1.85' 'protobuf>=7.35'
 
-.PHONY: help build dev run demo test test-lab coverage lint format bench proto check-native lab-vm lab-resctrl lab-runtime lab-cluster install-systemd clean
+.PHONY: help build dev run demo test test-lab coverage lint format bench proto check-native lab-vm lab-kernel lab-resctrl lab-runtime lab-cluster install-systemd clean
 
 help: ## list the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):[^#]*## /\1\t/' | expand -t 18
@@ -59,6 +59,10 @@ coverage: dev ## floors by room over what `make test` and `make test-lab` ran in
 lab-vm: dev ## a long-lived kernel lab with a hint how to use it
 	@tests/labs/install.sh
 	@$(BIN)/python -m tests.labs.vm
+
+lab-kernel: dev ## build the kernel lab's kernel with core scheduling, which Debian's lack (root, ten minutes)
+	@apt-get install -y -qq --no-install-recommends linux-source-6.1 bc flex bison libelf-dev xz-utils >/dev/null
+	@$(BIN)/python -m tests.labs.kernels
 
 check-native: ## plain C checks under ASan and UBSan
 	@$(MAKE) --no-print-directory -C native/check

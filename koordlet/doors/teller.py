@@ -38,8 +38,7 @@ class Teller:
 
     def pod(self, hook: Hook, sandbox: Sandbox, now_s: float, limit_s: float = LIMIT_S * 2) -> PodAnswer:
         """A moment of a whole pod."""
-        pod = self._pod(sandbox, now_s)
-        if pod is None:
+        if not self._tell(sandbox, now_s) or (pod := self._fullest(sandbox.uid)) is None:
             return UNCHANGED
         return self.desk.ask(PodEvent(hook, pod, cgroup=pod.cgroup), self.door, limit_s)
 
@@ -57,7 +56,7 @@ class Teller:
     ) -> PodAnswer:
         """A moment of one container. asked: what the runtime is about to apply; container.asked: the same, at its
         creation."""
-        if self._pod(sandbox, now_s) is None:
+        if not self._tell(sandbox, now_s):
             return UNCHANGED
         made = self.source.container(sandbox.uid, container, self.runtime)
         if hook is Hook.PRE_UPDATE_CONTAINER and asked is not None:
@@ -80,10 +79,9 @@ class Teller:
             self._replies.note(event, answer.resources)
         return answer
 
-    def _pod(self, sandbox: Sandbox, now_s: float) -> Pod | None:
-        if self.source.sandbox(sandbox, None if self._hold_s is None else now_s + self._hold_s) is None:
-            return None
-        return self._fullest(sandbox.uid)
+    def _tell(self, sandbox: Sandbox, now_s: float) -> bool:
+        """False when it cannot be used."""
+        return self.source.sandbox(sandbox, None if self._hold_s is None else now_s + self._hold_s)
 
     def _fullest(self, uid: str) -> Pod | None:
         """The view's pod, which may have a spec, at the place where the runtime says that it is."""

@@ -101,11 +101,12 @@ class RuntimeSource:
             for uid, known in self._known.items():
                 known.containers = {n: c for n, c in known.containers.items() if (uid, n) in told}
 
-    def sandbox(self, sandbox: Sandbox, until_s: float | None = None) -> Pod | None:
-        """A pod begins, or is told of again. until_s: forget it then, unless it is told of again."""
+    def sandbox(self, sandbox: Sandbox, until_s: float | None = None) -> bool:
+        """A pod begins, or is told of again; False when it cannot be used and is not known either. until_s: forget it
+        then, unless it is told of again."""
         with self._lock:
             self._take(sandbox, until_s)
-        return self.find(sandbox.uid)
+            return sandbox.uid in self._known
 
     def container(self, uid: str, container: SandboxContainer, runtime: str) -> Container | None:
         """A container of a known pod begins or changes; None when it cannot be used."""

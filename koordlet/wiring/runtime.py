@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-SWITCH_S: Final = 0.0005
+SWITCH_S: Final = 0.0001
 HOLD_S: Final = 30.0
 """For how long a pod counts that only the proxy told of: until then a kubelet's list has it, or it has ended."""
 
@@ -95,7 +95,7 @@ class RuntimeDoors:
         if self._nri is not None:
             self._nri.start()
         if self._hook is not None or self._nri is not None:
-            # A call passes between three threads; by default each may have to wait 5 ms while a tick computes.
+            # A call passes between threads several times; each may have to wait for so long while a tick computes.
             sys.setswitchinterval(SWITCH_S)
 
     def close(self) -> None:

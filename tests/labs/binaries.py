@@ -59,7 +59,7 @@ def part(name: str) -> Part:
 
 def cached(name: str) -> bool:
     """Whether `binaries(name)` would return at once."""
-    return _folder(name, part(name).version).is_dir()
+    return kept(name, part(name).version) is not None
 
 
 def binaries(name: str) -> Path:
@@ -120,6 +120,12 @@ def made(name: str, version: str, make: Callable[[Path], None]) -> Path:
             shutil.rmtree(partial, ignore_errors=True)
         print(f"labs: made {name} {version} in {time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
     return folder
+
+
+def kept(name: str, version: str) -> Path | None:
+    """The folder that `made` would return at once, else None."""
+    folder = _folder(name, version)
+    return folder if folder.is_dir() else None
 
 
 def _folder(name: str, version: str) -> Path:

@@ -122,3 +122,17 @@ def test_the_agent_looks_at_other_machines(request: pytest.FixtureRequest, varia
         psi = re.search(r'"name": "psi.node",\s+"level": "(\w+)"', text)
         assert psi is not None, text
         assert psi.group(1) == ("unsupported" if variant == "no-psi" else "native")
+
+
+def test_core_scheduling_cookies_on_a_kernel_that_has_them(request: pytest.FixtureRequest) -> None:
+    """The same live test as everywhere, on the files and threads of a kernel that does not skip it."""
+    reason = missing("core-sched")
+    if reason:
+        pytest.skip(f"kernel lab: {reason}")
+    with running("core-sched") as lab:
+        tell(request.config, "lab_vm", lab.told)
+        code, text = lab.run(
+            f"$PYTHON -m pytest {GUEST_TESTS}/test_podrules_live.py -m live -k core_scheduling -p no:cacheprovider -v"
+        )
+        assert code == 0, text[-6000:]
+        assert "1 passed" in text, text[-3000:]

@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.labs import kernels
+
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay", "loop")
 BOOT_S = 80
@@ -39,13 +41,15 @@ TWO_NODES = (
 
 @dataclass(frozen=True)
 class Variant:
-    """Shape of the machine: QEMU's -smp/-numa words and extra kernel arguments. systemd: it is pid 1."""
+    """Shape of the machine: QEMU's -smp/-numa words and extra kernel arguments. systemd: it is pid 1. core_sched: the
+    kernel is ours (kernels.py), not Debian's."""
 
     name: str
     shape: str = TWO_NODES
     append: str = ""
     memory_mb: int = 4096
     systemd: bool = False
+    core_sched: bool = False
 
 
 VARIANTS = {
@@ -61,6 +65,7 @@ VARIANTS = {
             memory_mb=3072,
         ),
         Variant("no-psi", append="psi=0"),
+        Variant("core-sched", "-smp 4,sockets=1,cores=2,threads=2", memory_mb=2048, core_sched=True),
         Variant(
             "systemd",
             "-smp 2,sockets=1,cores=2,threads=1",
@@ -136,6 +141,8 @@ def missing(variant: str = "two-nodes") -> str | None:
     for command, package in commands:
         if shutil.which(command) is None:
             return f"{command} is not installed (apt-get install {package})"
+    if VARIANTS[variant].core_sched:
+        return None if kernels.core_scheduling() else kernels.LACKS
     if kernel() is None:
         return "no kernel image in /boot (apt-get install linux-image-amd64)"
     return None
@@ -165,11 +172,11 @@ class Lab:
         return f"{self.variant.name}: Linux {(self.share / 'up').read_text().strip()}, up after {self.started_s:.0f} s"
 
     def start(self) -> Lab:
-        image = kernel()
+        image = kernels.core_scheduling() if self.variant.core_sched else kernel()
         assert image is not None
         for package in ("koordlet", "tests/live"):  # compiling in the guest would take many times as long
             compileall.compile_dir(ROOT / package, quiet=2)
-        self._initrd(image.name[8:])
+        self._initrd("" if self.variant.core_sched else image.name[8:])
         (self.share / "serve.sh").write_text(SERVE.format(root=ROOT, path=os.environ["PATH"], python=sys.executable))
         for name, text in UNITS.items():
             (self.share / name).write_text(text)
@@ -209,6 +216,7 @@ class Lab:
         return True
 
     def _initrd(self, release: str) -> None:
+        """release: whose modules the machine needs, "" where all is built in."""
         tree = self.work / "initrd"
         for name in ("bin", "proc", "sys", "dev", "ro", "rw", "new", "mods"):
             (tree / name).mkdir(parents=True)
@@ -216,7 +224,7 @@ class Lab:
         assert busybox is not None
         shutil.copy(busybox, tree / "bin/busybox")
         order: list[str] = []
-        for module in MODULES:
+        for module in MODULES if release else ():
             listed = subprocess.run(
                 ["/sbin/modprobe", "--show-depends", "-S", release, module], capture_output=True, text=True, check=True
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,40 @@ def test_oom_scores_of_real_processes(node: Node) -> None:
         until("the score", lambda: path.read_text().strip() == "900", WAIT_S, agent.text)
         assert agent.stop() == 0
     assert path.read_text() == before
+
+
+@pytest.mark.skipif(CPUS < 2, reason="one CPU for the pinned pods, one for the others")
+def test_pairs_that_fight_in_the_reference_come_to_rest(node: Node) -> None:
+    """Recorded as cpuset-other-qos: there burst takes back the quota that a pinned pod without label is to run without
+    (seen 11), and suppress takes a pinned best-effort pod its CPU (12). With every hook and loop on, and BE on a part
+    of the node as well as on all of it."""
+    cpu = {"cpu": "500m"}
+    free = node.add_pod("none", "", annotations={STATUS: json.dumps({"cpuset": "0"})}, resources={"limits": cpu})
+    node.pods["none"]["metadata"]["labels"] = {}
+    del node.pods["none"]["spec"]["priority"]
+    batch = node.add_pod("be", "BE", annotations={STATUS: json.dumps({"cpuset": str(CPUS - 1)})})
+    for target in (free.rpartition("/")[0], free):
+        node.write(target, "cpu.cfs_quota_us", "50000")
+    strategy = {"cpuBurstStrategy": {"policy": "auto"}, "cpuNormalizationStrategy": {"enable": True}}
+    lend = {"enable": True, "cpuSuppressThresholdPercent": 90, "cpuSuppressPolicy": "cpuset"}
+    targets = [free.rpartition("/")[0], free, batch.rpartition("/")[0], batch]
+
+    def now() -> list[tuple[object, str]]:
+        return [(value(target, Knob.CPU_QUOTA), node.cpuset(target)) for target in targets]
+
+    node.write_slo(strategy)
+    with node.agent("--feature-gates=CPUNormalization=true,CPUBurst=true") as agent:
+        for slo in (strategy, {**strategy, "resourceUsedThresholdWithBE": lend}, strategy):
+            node.write_slo(slo)
+            until("no quota", lambda: value(free, Knob.CPU_QUOTA) == -1, WAIT_S, agent.text)
+            until("its CPU", lambda: node.cpuset(batch) == str(CPUS - 1), WAIT_S, agent.text)
+            time.sleep(1.5)
+            seen = {str(now()) for _ in range(20) if not time.sleep(0.1)}  # type: ignore[func-returns-value]
+            assert seen == {str(now())}, agent.text()
+            assert value(free, Knob.CPU_QUOTA) == -1
+            assert (node.cpuset(free), node.cpuset(batch)) == ("0", str(CPUS - 1))
+        assert "knob.write_failed" not in agent.text()
+        assert agent.stop() == 0
 
 
 FORK = """
