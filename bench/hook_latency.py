@@ -44,8 +44,8 @@ GAP_S = (0.002, 0.02)
 """Between two calls, at random: a tick of the agent, which is in the way, must not stay in step with them."""
 STATUS = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0"}'}
 SERVICE = "/runtime.v1alpha1.RuntimeHookService"
-NORMAL = ("chrt", "--other", "0")
-"""The servers run as usual; only the measuring process runs ahead of everybody."""
+AS_USUAL, AHEAD = ("chrt", "--other", "0"), ("chrt", "--rr", "1")
+"""How the servers run. The measuring process always runs ahead of everybody."""
 ECHO = """
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -90,7 +90,11 @@ def main() -> int:
         print(f"bench/hook_latency.py: {reason}", file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was made is removed
-    latencies = [row for pods in args.pods.split(",") for row in measure(int(pods), args.events)]
+    latencies = [
+        row
+        for pods in args.pods.split(",")
+        for row in measure(int(pods), args.events, AHEAD if args.ahead else AS_USUAL)
+    ]
     starts = None
     if args.pairs and (reason := missing()):
         print(f"bench/hook_latency.py: no pod starts: {reason}", file=sys.stderr)
@@ -105,7 +109,7 @@ def main() -> int:
     return int(slow or (starts is not None and starts.added > START_BUDGET))
 
 
-def measure(pods: int, events: int) -> list[Latency]:
+def measure(pods: int, events: int, how: tuple[str, ...]) -> list[Latency]:
     took: dict[tuple[str, str], list[float]] = defaultdict(list)
     with (
         contextlib.closing(ScratchNode(pods)) as node,
@@ -118,8 +122,8 @@ def measure(pods: int, events: int) -> list[Latency]:
             *(f"-runtime-hooks-addr={node.tmp}/hook/k.sock", f"-runtime-hooks-config-path={node.tmp}/hook"),
         )
         with (
-            contextlib.closing(Agent(node, cap=True, args=flags, wrap=lambda argv: [*NORMAL, *argv])) as agent,
-            _echo_server(node.tmp / "echo.sock"),
+            contextlib.closing(Agent(node, cap=True, args=flags, wrap=lambda argv: [*how, *argv])) as agent,
+            _echo_server(node.tmp / "echo.sock", how),
         ):
             agent.await_ready()
             runtime = nri_door.plugin()
@@ -142,9 +146,9 @@ def measure(pods: int, events: int) -> list[Latency]:
 
 
 @contextlib.contextmanager
-def _echo_server(path: Path) -> Iterator[None]:
+def _echo_server(path: Path, how: tuple[str, ...]) -> Iterator[None]:
     child = subprocess.Popen(
-        [*NORMAL, sys.executable, "-c", ECHO, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [*how, sys.executable, "-c", ECHO, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     try:
         assert child.stdout is not None
@@ -293,6 +297,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--pods", default="10,110,250", help="comma-separated numbers of pods, two containers each")
     parser.add_argument("--events", type=int, default=300, help="pod lives per number of pods")
     parser.add_argument("--pairs", type=int, default=20, help="pod starts with and without the agent, 0 for none")
+    parser.add_argument("--ahead", action="store_true", help="agent and echo under SCHED_RR too, beside another load")
     parser.add_argument("--output", choices=("table", "json"), default="table")
     return parser.parse_args()
 
