@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager, suppress
+from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar, overload
 from urllib.parse import urlencode
 
@@ -24,6 +25,8 @@ READ_S: Final = 10.0
 MAX_BODY_BYTES: Final = 64 << 20
 MERGE_PATCH: Final = "application/merge-patch+json"
 USER_AGENT: Final = "koordlet"
+DATED_S: Final = 900.0
+"""For so long the clock of a server counts; a watch is begun anew more often."""
 
 T = TypeVar("T")
 
@@ -70,6 +73,7 @@ class Api:
         self.access = access
         self._connect_s, self._read_s = connect_s, read_s
         self._limit, self._sleep, self._observed = limit, sleep, observed
+        self._dated: tuple[str, float] | None = None
         rest = load()
         self._failures = rest.failures
         found = rest.Configuration(
@@ -89,6 +93,15 @@ class Api:
 
     def close(self) -> None:
         self._client.close()
+
+    def clock_s(self) -> float | None:
+        """What the server's wall clock shows now, to a second or two; None while it has not said so of late."""
+        if self._dated is None or (age_s := time.monotonic() - self._dated[1]) > DATED_S:
+            return None
+        try:
+            return parsedate_to_datetime(self._dated[0]).timestamp() + age_s
+        except (ValueError, OverflowError):
+            return None
 
     @overload
     def get(self, path: str, params: Mapping[str, str] | None = None) -> Any: ...
@@ -169,6 +182,8 @@ class Api:
                 timeout = (self._connect_s, read_s)
                 answer = self._client.request(method, url, headers, body, _request_timeout=timeout)
                 response = answer.response
+            if date := response.headers.get("Date"):
+                self._dated = (date, time.monotonic())
             with closing(response):  # a body that was read to its end has given its connection back before
                 if response.status == 401 and not anew:
                     continue  # the token was rotated since we looked

@@ -25,6 +25,8 @@ from koordlet.report.nodemetric import STALE_S, NotReportable, Windows, as_patch
 
 log = structlog.get_logger(__name__)
 
+SKEW_S: Final = 30.0
+"""Clocks of a cluster that differ by more are not the network's doing."""
 _NOT_FOUND: Final = 404
 
 
@@ -63,6 +65,7 @@ class Predicting(Protocol):
 
 class NodeMetricPublication:
     """numa_ids, gpus: what is measured of the node. error: why there is no report although one is due, "" otherwise.
+    clock_error: that this node's clock is not the API server's, "" otherwise.
 
     told: the last status that was written, {} before."""
 
@@ -82,7 +85,7 @@ class NodeMetricPublication:
         self._numa_ids, self._gpus = numa_ids, gpus
         self._reported_s: float | None = None
         self.told: dict[str, Any] = {}
-        self.error = ""
+        self.error = self.clock_error = ""
 
     def due(self, snapshot: Snapshot, now_s: float) -> bool:
         """One interval after the start, and after each report; only with fresh figures of the node."""
@@ -104,7 +107,7 @@ class NodeMetricPublication:
                 snapshot.view,
                 policy,
                 lambda pods: self._predict(snapshot, pods),
-                snapshot.wall_s,
+                self._wall_s(api, snapshot, now_s),
                 self._numa_ids(),
                 self._gpus(),
             )
@@ -119,6 +122,26 @@ class NodeMetricPublication:
             return  # deleted just now: the watch will say so, and when it is there again
         self._reported_s = now_s
         self.told = status
+
+    def _wall_s(self, api: Api, snapshot: Snapshot, now_s: float) -> float:
+        """When the snapshot was made, by a clock that those who read the report can believe.
+
+        beyond: koord-manager takes back what it lent when updateTime is old by its own clock, and the scheduler passes
+        such a node by; one in the future would hide a dead agent for as long. So where this node's clock is wrong, the
+        API server's counts.
+        """
+        server_s = api.clock_s()
+        ahead_s = 0.0 if server_s is None else snapshot.wall_s + (now_s - snapshot.view.now_s) - server_s
+        if abs(ahead_s) <= SKEW_S:
+            self.clock_error = ""
+            return snapshot.wall_s
+        before, way = self.clock_error, "ahead of" if ahead_s > 0 else "behind"
+        self.clock_error = (
+            f"the clock of this node is {abs(ahead_s):.0f} s {way} the API server's, whose time is reported"
+        )
+        if not before:
+            log.warning("nodemetric.clock", ahead_s=round(ahead_s), reported="the time of the API server")
+        return snapshot.wall_s - ahead_s
 
     def _told(self, problem: str) -> str:
         if problem and problem != self.error:

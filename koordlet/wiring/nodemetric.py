@@ -111,7 +111,7 @@ class NodeMetricReport:
         self.predictor.save_all(time.time())
 
     def errors(self) -> tuple[str, ...]:
-        reasons = (self.predictor.error, self.spec.error)
+        reasons = (self.predictor.error, self.spec.error, self.publication.clock_error)
         missing = self.publication.error
         return tuple(
             reason for reason in (*reasons, f"NodeMetric not reported: {missing}" if missing else "") if reason

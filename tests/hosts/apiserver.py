@@ -21,7 +21,8 @@ Reply = tuple[int, Any, dict[str, str]]
 class ApiServer:
     """`url`; objects are put and seen by path ("/api/v1/nodes/a"). requests: (verb, path, body) in order.
 
-    refuse: what to answer instead, by (verb, path); return None to answer as usual.
+    refuse: what to answer instead, by (verb, path); return None to answer as usual. date: what its answers say of the
+    time, "" leaves that out.
     """
 
     def __init__(self) -> None:
@@ -29,6 +30,7 @@ class ApiServer:
         self.requests: list[tuple[str, str, Any]] = []
         self.headers: list[dict[str, str]] = []
         self.refuse: Callable[[str, str], Reply | None] = lambda verb, path: None
+        self.date = ""
         self.expired_below = 0
         self.lock = threading.Lock()
         self.version = 100
@@ -205,6 +207,11 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(data)
+
+    def send_response(self, code: int, message: str | None = None) -> None:
+        self.send_response_only(code, message)
+        if self.api.date:
+            self.send_header("Date", self.api.date)
 
     def log_message(self, format: str, *words: Any) -> None:
         pass

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime
+from datetime import UTC, datetime
+from email.utils import format_datetime
 from typing import Any
 
 import pytest
@@ -96,6 +97,28 @@ def test_a_step_of_the_clock_moves_the_time_and_not_the_interval(rig: Rig, step_
     assert datetime.fromisoformat(rig.status["updateTime"]).timestamp() == WALL_S + step_s + 181
     assert rig.status["nodeMetric"]["nodeUsage"] == {"resources": {"cpu": "1", "memory": "1k"}}
     assert rig.publication.error == ""
+
+
+@pytest.mark.parametrize(("off_s", "told_s"), [(3600, 0), (-3600, 0), (20, 20), (-20, -20)])
+def test_the_servers_clock_counts_where_the_nodes_is_wrong(rig: Rig, off_s: int, told_s: int) -> None:
+    rig.made().seconds(60)
+    rig.wall_s += off_s
+    rig.server.date = format_datetime(datetime.fromtimestamp(WALL_S + 61, UTC), usegmt=True)
+    rig.api.get(PATH)
+    assert rig.seconds(1) == [61.0]
+    assert rig.status is not None
+    assert datetime.fromisoformat(rig.status["updateTime"]).timestamp() == pytest.approx(WALL_S + 61 + told_s, abs=5)
+    assert bool(rig.publication.clock_error) is (told_s == 0)
+
+
+@pytest.mark.parametrize("date", ["", "yesterday", "Thu, 99 Jan 2026 00:00:00 GMT"])
+def test_a_server_that_does_not_tell_the_time(rig: Rig, date: str) -> None:
+    rig.server.date = date
+    rig.made()
+    rig.api.get(PATH)
+    assert rig.api.clock_s() is None
+    assert rig.seconds(61) == [61.0]
+    assert rig.publication.clock_error == ""
 
 
 def test_another_interval_holds_at_once(rig: Rig) -> None:
