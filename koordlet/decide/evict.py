@@ -21,6 +21,8 @@ from koordlet.model.why import Why, stages
 
 Amounts = Mapping[str, int]
 """Resource name -> milli-CPU or bytes."""
+SKEW_S: Final = 60.0
+"""A pod that was made further ahead is not young: a clock is wrong. (Else setting it back would spare every pod.)"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +149,9 @@ def _spared(pod: Pod, view: NodeView, policy: Policy) -> bool:
     found = view.evictions.get(pod.uid)
     if found is not None and view.now_s < found.retry_at_s:
         return True
-    young = pod.created_at_s is not None and view.wall_s - pod.created_at_s < policy.evict_min_age_s
-    return policy.evict_min_age_s > 0 and young
+    if policy.evict_min_age_s <= 0 or pod.created_at_s is None:
+        return False
+    return -SKEW_S <= view.wall_s - pod.created_at_s < policy.evict_min_age_s
 
 
 def _evict(pod: Pod, gives: Amounts, task: Task, owner: str) -> Evict:

@@ -134,6 +134,13 @@ def test_young_pods_are_spared_by_option() -> None:
     assert names(node.memory_round(rule, 72 * GIB)) == ["old"]
 
 
+@pytest.mark.parametrize(("ahead_s", "victims"), [(10, ["old"]), (3000, ["young"])])
+def test_a_clock_that_was_set_back_makes_nobody_young(ahead_s: int, victims: list[str]) -> None:
+    young = pod("young", priority=5000, created_at_s=1e9 + 1000.0 + ahead_s)
+    node = full(young, pod("old", priority=5500, created_at_s=1e9), young=5 * GIB, old=5 * GIB)
+    assert names(node.memory_round(replace(MEMORY, evict_min_age_s=60.0), 72 * GIB)) == victims
+
+
 def test_nobody_is_evicted_on_absent_or_old_figures() -> None:
     node = full(pod("a"), a=5 * GIB)
     node.state = MEMORY_EVICT.initial()
