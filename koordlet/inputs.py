@@ -152,6 +152,7 @@ class PolicyInput:
             gates=self._flags.gates.effective,
             identity=self._flags.identity,
             idle_on_be_pods=self._flags.idle_on_be_pods,
+            kubelet=not self._flags.standalone,
             floor_percent=self._flags.stale_floor_percent,
             resctrl_monitor=self._flags.enable_resctrl_collector and "ResctrlCollector" in self._flags.gates.effective,
             resctrl_dynamic=self._flags.resctrl_dynamic,

@@ -13,7 +13,7 @@ from koordlet.model.status import Shadowed
 
 PRECEDENCE: Final[tuple[str, ...]] = (
     "undo",  # a person asked for the original
-    "resize",  # the kubelet is changing a limit: nothing of ours may be in its way
+    "resize",  # the kubelet is changing a limit or ending a pod: nothing of ours may be in its way
     "burst",  # only where podrules leave a quota, and only above it: raises that very base for a while
     "podrules",  # an allocation names this very pod; the loops only shape what is shared
     "pinning",

@@ -75,7 +75,7 @@ FLAGS: Final = (
     Flag("cgroup-driver", _T, "auto", "who names the kubelet's cgroups", choices=("auto", "systemd", "cgroupfs")),
     Flag("observe", _B, "false", "measure and decide, but write nothing"),
     Flag("identity", _B, "true", "give best-effort groups their low weight (cpu.idle or shares)"),
-    Flag("idle-on-be-pods", _B, "false", "cpu.idle on best-effort pods of a kubelet's tree too"),
+    Flag("idle-on-be-pods", _B, "false", "cpu.idle on a kubelet's best-effort pods too, beside it only with NRI"),
     Flag("cpuset-mems", _T, "keep", "memory of workloads with CPUs of their own: bind new pages to their NUMA "
          "nodes, or migrate all of it", choices=("keep", "bind", "migrate")),
     Flag("lse-partition", _T, "member", "cgroup v2 cpuset partition of declared LSE workloads",

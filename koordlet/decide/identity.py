@@ -2,7 +2,7 @@
 
 Who owns the level at which BE and online groups are siblings decides how (docs/decisions.md):
 our own trees get cpu.idle, a kubelet's QoS root keeps the least weight (which the kubelet itself gives it, and
-which we verify), kernels with cpu.bvt_warp_ns get the reference's values.
+which we verify), kernels with cpu.bvt_warp_ns get the reference's values. Pods are podrules/group_identity.py's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ NAME: Final = "identity"
 
 _FAULT_SCHED_IDLE: Final = (
     "beClass.cpuQOS.schedIdle=1 is not written to a kubelet's QoS root, whose own update would fail;"
-    " the option idle-on-be-pods puts it on BE pods"
+    " the option idle-on-be-pods puts it on BE pods, beside a kubelet while NRI is connected"
 )
 
 
@@ -42,7 +42,6 @@ class _Rule:
 
     weights: bool
     idle: bool
-    idle_on_pods: bool
     bvt: tuple[int, int] | None
 
 
@@ -58,8 +57,7 @@ class Identity:
         if not policy.identity:
             return Outcome((), State(), until_s=math.inf)
         rule = _rule(view.support, policy)
-        pods = tuple(root.levels[1:2] for root in view.be_roots) if rule.idle_on_pods else ()
-        shape = (rule, tuple((root.path, root.tree) for root in view.be_roots), pods)
+        shape = (rule, tuple((root.path, root.tree) for root in view.be_roots))
         faults = _faults(view, policy)
         notes = tuple(fault for fault in faults if fault not in state.faults)
         if shape == state.shape and faults == state.faults:
@@ -72,21 +70,23 @@ IDENTITY: Final = Identity()
 
 
 def _rule(support: Support, policy: Policy) -> _Rule:
-    """beClass.cpuQOS.enable=false is the default and so cannot mean off; an explicit neutral class does."""
     slo = policy.slo or NodeSlo()
-    neutral = slo.be_cpu.enable and slo.be_cpu.group_identity == 0 and slo.be_cpu.sched_idle == 0
     bvt = None
     classes = (slo.lsr_cpu, slo.ls_cpu, slo.be_cpu)
     if support.has(Knob.CPU_BVT) and any(qos.enable for qos in classes):
         bvt = (_group_identity(slo.ls_cpu), _group_identity(slo.be_cpu))
     idle = support.has(Knob.CPU_IDLE)
     return _Rule(
-        weights=not neutral,
+        weights=not neutral(slo),
         # cpu.idle and a bvt of the same group would be two answers to one question.
         idle=idle and bvt is None,
-        idle_on_pods=policy.idle_on_be_pods and idle and not neutral,
         bvt=bvt,
     )
+
+
+def neutral(slo: NodeSlo) -> bool:
+    """beClass.cpuQOS.enable=false is the default and so cannot mean off; an explicit neutral class does."""
+    return slo.be_cpu.enable and slo.be_cpu.group_identity == 0 and slo.be_cpu.sched_idle == 0
 
 
 def _group_identity(qos: CpuQos) -> int:
@@ -97,9 +97,6 @@ def _of_root(root: BeRoot, rule: _Rule) -> list[Decision]:
     decisions: list[Decision] = []
     if rule.weights:
         decisions.append(_weight(root, rule))
-        if rule.idle_on_pods and root.tree is Tree.KUBELET:
-            why = stages(tree=root.tree.value, idle="BE pod, by option idle-on-be-pods")
-            decisions += [Decision(pod, Knob.CPU_IDLE, 1, why, NAME) for level in root.levels[1:2] for pod in level]
     if rule.bvt is not None:
         decisions += _bvt(root, *rule.bvt)
     return decisions

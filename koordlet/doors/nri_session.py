@@ -78,6 +78,7 @@ class Session:
             "UpdateContainer": self._update,
             "StateChange": self._state_change,
             "RunPodSandbox": lambda data, s: self._event(Event.RUN_POD_SANDBOX, nri.PodRequest.FromString(data), s),
+            "StopPodSandbox": lambda data, s: self._event(Event.STOP_POD_SANDBOX, nri.PodRequest.FromString(data), s),
             "RemovePodSandbox": lambda data, s: self._event(
                 Event.REMOVE_POD_SANDBOX, nri.PodRequest.FromString(data), s
             ),
@@ -286,6 +287,8 @@ class Session:
         sandbox, source = words.sandbox(told.pod), self._teller.source
         if event is Event.RUN_POD_SANDBOX:
             self._teller.pod(STAGES[event], sandbox, time.monotonic(), limit_s)
+        elif event is Event.STOP_POD_SANDBOX:
+            self._teller.ended(sandbox, limit_s)
         elif event is Event.REMOVE_POD_SANDBOX:
             source.sandbox_gone(sandbox.uid, sandbox.id)
         elif isinstance(told, nri.PodRequest):
@@ -306,7 +309,6 @@ _UNHEEDED: Final = (
     "StopContainer",
     "UpdatePodSandbox",
     "ValidateContainerAdjustment",
-    "StopPodSandbox",
     "PostUpdatePodSandbox",
     "PostCreateContainer",
     "StartContainer",

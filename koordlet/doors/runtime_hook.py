@@ -122,7 +122,7 @@ class RuntimeHookDoor:
         def serve(request: PodSandboxHookRequest, context: grpc.ServicerContext) -> PodSandboxHookResponse:
             sandbox = hookmessages.pod_sandbox(request)
             if hook is Hook.POST_STOP_POD_SANDBOX:
-                self._teller.source.sandbox_gone(sandbox.uid)
+                self._teller.ended(sandbox, _left_s(context))
                 return hookmessages.pod_reply(request)
             try:
                 self._teller.pod(hook, sandbox, time.monotonic(), _left_s(context))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 
-from koordlet.doors.desk import LIMIT_S, UNCHANGED, Desk
+from koordlet.doors.desk import LIMIT_S, UNCHANGED, Desk, HookError
 from koordlet.doors.replies import Replies
 from koordlet.model.pod import Container, Pod
 from koordlet.model.podevent import Hook, LinuxResources, PodAnswer, PodEvent
@@ -41,6 +42,13 @@ class Teller:
         if not self._tell(sandbox, now_s) or (pod := self._fullest(sandbox.uid)) is None:
             return UNCHANGED
         return self.desk.ask(PodEvent(hook, pod, cgroup=pod.cgroup), self.door, limit_s)
+
+    def ended(self, sandbox: Sandbox, limit_s: float = LIMIT_S * 2) -> None:
+        """All processes of a pod have ended, unless a new sandbox was made for it since."""
+        pod = self._fullest(sandbox.uid)
+        if self.source.sandbox_gone(sandbox.uid, sandbox.id) and pod is not None:
+            with suppress(HookError):  # it cannot fail any more
+                self.desk.ask(PodEvent(Hook.POST_STOP_POD_SANDBOX, pod, cgroup=pod.cgroup), self.door, limit_s)
 
     def container(
         self,

@@ -186,7 +186,8 @@ class NodeView:
 class Policy:
     """slo: None before any NodeSLO or policy file was seen. gates: names of the enabled feature gates.
 
-    identity: give BE groups their identity at all. idle_on_be_pods: cpu.idle on BE pods of a kubelet's tree.
+    identity: give BE groups their identity at all. idle_on_be_pods: cpu.idle on BE pods of a kubelet's tree, beside
+    one at work (kubelet) only while hooked.
     floor_percent: safe floor for stale data when the NodeSLO names none. unset_cpu_quota: pods with CPUs of their own
     run without quota. hami_library: the library that shares a GPU. hooked: a runtime asks us before it makes a
     container.
@@ -206,6 +207,7 @@ class Policy:
     unset_cpu_quota: bool = True
     hami_library: str = "/usr/local/vgpu/libvgpu.so"
     hooked: bool = False
+    kubelet: bool = False
     cpu_evict_cool_s: float = 20.0
     memory_evict_cool_s: float = 4.0
     evict_min_age_s: float = 0.0

@@ -141,12 +141,15 @@ class RuntimeSource:
                 del known.containers[name]
                 self._changed = True
 
-    def sandbox_gone(self, uid: str, sandbox_id: str = "") -> None:
-        """sandbox_id: of the one that ended; a pod whose sandbox was made anew stays."""
+    def sandbox_gone(self, uid: str, sandbox_id: str = "") -> bool:
+        """sandbox_id: of the one that ended; a pod whose sandbox was made anew stays: False."""
         with self._lock:
             known = self._known.get(uid)
-            if known is not None and (not sandbox_id or known.sandbox_id in ("", sandbox_id)):
+            if known is not None and sandbox_id and known.sandbox_id not in ("", sandbox_id):
+                return False
+            if known is not None:
                 self._forget(uid)
+            return True
 
     def lost(self, now_s: float) -> None:
         """The runtime does not tell any more: from now on what is known grows old."""

@@ -92,8 +92,6 @@ class BeInput:
     def _writes_below(self) -> bool:
         policy = self._policy()
         threshold = policy.slo.threshold if policy.slo else None
-        if policy.idle_on_be_pods:
-            return True
         if threshold is None or not threshold.enable:
             return False
         cpuset = threshold.cpu_suppress_policy is SuppressPolicy.CPUSET

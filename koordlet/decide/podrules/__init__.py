@@ -13,6 +13,7 @@ from koordlet.decide.podrules import (
     batch,
     core_sched,
     cpuset,
+    ending,
     gpu,
     group_identity,
     network,
@@ -53,7 +54,7 @@ _AT_REST: Final = (Hook.POST_STOP_POD_SANDBOX, Hook.POST_STOP_CONTAINER)
 def answer(event: PodEvent, context: PodContext) -> PodAnswer:
     """Never raises: a rule's fault is named in the answer's `faults`."""
     if event.hook in _AT_REST:
-        return PodAnswer()
+        return PodAnswer(ahead=ending.ahead(event, context))
     wanted, faults = Wanted(), []
     for name, gate, rule in RULES:
         if gate and not context.on(gate):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from koordlet.decide.identity import neutral
 from koordlet.decide.podrules.context import PodContext
 from koordlet.decide.podrules.wanted import Wanted
 from koordlet.model.knob import Knob
@@ -84,7 +85,8 @@ def rule(event: PodEvent, context: PodContext, wanted: Wanted) -> None:
 
 
 def _idles(pod: Pod, context: PodContext) -> bool:
-    """Not on a kubelet's QoS root nor on a container: their own writes would fail."""
+    """Not on a kubelet's QoS root or a container, where their own writes would fail, nor on a pod that ends."""
     policy = context.policy
-    asked = policy.identity and policy.idle_on_be_pods and context.support.has(Knob.CPU_IDLE)
-    return asked and pod.is_be and pod.tree is Tree.KUBELET
+    asked = policy.identity and policy.idle_on_be_pods and not neutral(context.slo)
+    there = context.support.has(Knob.CPU_IDLE) and (policy.hooked or not policy.kubelet)
+    return asked and there and pod.is_be and pod.tree is Tree.KUBELET and not pod.terminating

@@ -35,7 +35,6 @@ def be(**qos: int) -> NodeSlo:
 
 
 BE_WEIGHT = ("kubepods/besteffort", Knob.CPU_SHARES, 2)
-POD_IDLE = ("kubepods/besteffort/podb", Knob.CPU_IDLE, 1)
 OUR_IDLE = ("batch.slice", Knob.CPU_IDLE, 1)
 OUR_WEIGHT = ("batch.slice", Knob.CPU_SHARES, 2)
 
@@ -44,8 +43,7 @@ TABLE = [
     pytest.param((OURS,), (), {}, {OUR_WEIGHT}, id="ours-without-idle-least-weight"),
     pytest.param((KUBELET,), ("cpu.idle",), {}, {BE_WEIGHT}, id="kubelet-weight-verified-never-idle"),
     pytest.param((KUBELET, OURS), ("cpu.idle",), {}, {BE_WEIGHT, OUR_IDLE}, id="hybrid"),
-    pytest.param((KUBELET,), ("cpu.idle",), {"idle_on_be_pods": True}, {BE_WEIGHT, POD_IDLE}, id="option-idle-on-pods"),
-    pytest.param((KUBELET,), (), {"idle_on_be_pods": True}, {BE_WEIGHT}, id="option-unsupported"),
+    pytest.param((KUBELET,), ("cpu.idle",), {"idle_on_be_pods": True}, {BE_WEIGHT}, id="pods-are-podrules"),
     pytest.param((OURS,), ("cpu.idle",), {"idle_on_be_pods": True}, {OUR_IDLE}, id="option-is-for-kubelet-trees"),
     pytest.param((KUBELET, OURS), ("cpu.idle",), {"identity": False}, set(), id="off-by-option"),
     pytest.param((KUBELET, OURS), ("cpu.idle",), {"slo": be()}, set(), id="off-by-explicit-neutral-class"),
@@ -115,10 +113,3 @@ def test_an_unchanged_world_gives_the_same_objects() -> None:
     first = decide(KUBELET, OURS, has=("cpu.idle",), idle_on_be_pods=True)
     again = decide(KUBELET, OURS, has=("cpu.idle",), idle_on_be_pods=True, state=first.state)
     assert again.decisions is first.decisions
-
-
-def test_new_pods_are_noticed_where_the_option_puts_idle_on_them() -> None:
-    first = decide(KUBELET, has=("cpu.idle",), idle_on_be_pods=True)
-    grown = BeRoot(KUBELET.path, Tree.KUBELET, levels=(KUBELET.levels[0], (*KUBELET.levels[1], f"{KUBELET.path}/podc")))
-    again = decide(grown, has=("cpu.idle",), idle_on_be_pods=True, state=first.state)
-    assert (f"{KUBELET.path}/podc", Knob.CPU_IDLE, 1) in wanted(again)

@@ -75,7 +75,7 @@ def test_it_registers_configures_and_synchronizes(line: Callable[..., Line]) -> 
     found.runtime.accept()
     assert found.runtime.registered is not None
     assert (found.runtime.registered.plugin_name, found.runtime.registered.plugin_idx) == ("koordlet_nri", "00")
-    assert found.runtime.configure() == 0x4CD
+    assert found.runtime.configure() == 0x4CF
     assert not found.session.synchronized
     assert found.runtime.synchronize() == nri.SynchronizeResponse()
     found.runtime.create(pod(), container())  # the answer comes after the session knows that it is in use
@@ -89,7 +89,7 @@ def test_the_runtimes_own_bytes_are_understood(line: Callable[..., Line]) -> Non
     found.runtime.socket.sendall(GOLDEN["G3"])
     conn, frame = found.runtime.frame()
     assert (conn, frame.stream) == (1, 1)
-    assert nri.ConfigureResponse.FromString(ttrpc.read_answer(frame.data)[2]).events == 0x4CD
+    assert nri.ConfigureResponse.FromString(ttrpc.read_answer(frame.data)[2]).events == 0x4CF
     found.runtime.socket.sendall(GOLDEN["G7"])
     _, frame = found.runtime.frame()
     assert frame.data == b""
@@ -216,7 +216,7 @@ def test_a_pods_life_is_followed(line: Callable[..., Line], style: str) -> None:
             answer = found.runtime.ask(name, kind(**what))
         assert answer == (Code.OK, "", b"")
 
-    sandbox, started = pod(labels=BE), container()
+    sandbox, started, sandbox_group = pod(labels=BE), container(), "kubepods/burstable/podu1"
     started.pid = 4711
     tell("RunPodSandbox", 1, pod=sandbox)
     found.runtime.create(sandbox, container())
@@ -230,10 +230,25 @@ def test_a_pods_life_is_followed(line: Callable[..., Line], style: str) -> None:
     ]
     tell("RemoveContainer", 11, pod=sandbox, container=started)
     assert found.stand.source.poll(1.0).pods[0].containers == ()
+    tell("StopPodSandbox", 2, pod=sandbox)
+    assert (found.stand.events[-1].hook, found.stand.events[-1].cgroup) == (Hook.POST_STOP_POD_SANDBOX, sandbox_group)
+    assert found.stand.source.poll(1.0).pods == ()
     tell("RemovePodSandbox", 3, pod=sandbox)
     assert found.stand.source.poll(1.0).pods == ()
     decisions, _, _ = found.stand.inbox.take()
-    assert [(d.target, d.knob) for d in decisions] == [("kubepods/burstable/podu1", Knob.CPU_SHARES)]
+    assert {(d.target, d.knob) for d in decisions} == {(sandbox_group, Knob.CPU_SHARES)}
+
+
+def test_the_end_of_an_older_sandbox_is_not_the_pods(line: Callable[..., Line]) -> None:
+    found = line()
+    for number in ("sb-1", "sb-2"):
+        sandbox = pod()
+        sandbox.id = number
+        found.runtime.ask("RunPodSandbox", nri.PodRequest(pod=sandbox))
+    sandbox.id = "sb-1"
+    found.runtime.ask("StopPodSandbox", nri.PodRequest(pod=sandbox))
+    assert {event.hook for event in found.stand.events} == {Hook.PRE_RUN_POD_SANDBOX}
+    assert len(found.stand.source.poll(1.0).pods) == 1
 
 
 def test_what_nobody_subscribed_to_is_answered_with_nothing(line: Callable[..., Line]) -> None:
@@ -251,7 +266,7 @@ def test_stages_that_are_disabled_are_not_subscribed_to() -> None:
     stand = Stand(disabled=frozenset({Hook.PRE_CREATE_CONTAINER}))
     found = Line(stand, disabled=frozenset({Hook.PRE_CREATE_CONTAINER}))
     found.runtime.accept()
-    assert found.runtime.configure() == 0x4CD & ~0x8
+    assert found.runtime.configure() == 0x4CF & ~0x8
     found.runtime.synchronize()
     assert found.runtime.create(pod(labels=LSR), container()) == nri.CreateContainerResponse()
     assert stand.events == []
