@@ -4,8 +4,8 @@ A kubelet with the static CPU manager, a containerd that asks us by NRI, and eve
 exclusive pods start and end, pods are resized in place, and both daemons are restarted. What they log must name no file
 that is ours to write, and no pod may fail.
 
-Without -idle-on-be-pods, which is off by default: when a best-effort pod ends, the kubelet may lower the shares of its
-cgroup once more, and the kernel refuses that while cpu.idle is set. Nothing comes of it but a line in its log.
+That is with -idle-on-be-pods, too, which is off by default. Not resctrl: the kernel here has none, and neither a
+kubelet nor runc writes there unless a container's spec says so.
 """
 
 from __future__ import annotations
@@ -83,6 +83,7 @@ def agent(request: pytest.FixtureRequest, cluster: Cluster, cluster_node: Node) 
         cluster_node,
         "-feature-gates=" + ",".join(f"{gate}=true" for gate in GATES.split(",")),
         f"-runtime-hooks-nri-socket-path={cluster.sandbox.work}/nri.sock",
+        "-idle-on-be-pods",
         kubelet_root=cluster_node.root,
     ).start()
     made.until("NRI is there", lambda: "nri.synchronized" in made.text(), 30)
@@ -191,6 +192,7 @@ def at_work(agent: Agent, node: Node, web: dict[str, Any], job: dict[str, Any]) 
     agent.until("burst of the pod", lambda: int(value(node.group(web), "cpu.cfs_burst_us")) > 0, 20)
     memory = node.container_group(job)
     agent.until("batch memory", lambda: value(memory, "memory.limit_in_bytes") == str(256 << 20), 20)
+    agent.until("idle", lambda: value(whole, "cpu.idle") == "1", 20)
     root = whole.rpartition("/")[0]
     agent.until("disk", lambda: "100000" in value(root, "blkio.throttle.read_iops_device"), 20)
 

@@ -1,4 +1,6 @@
-"""Cluster lab: a pod of a real kubelet has our values before its first instruction; a stopped agent fails none."""
+"""Cluster lab: a pod of a real kubelet has our values before its first instruction; a stopped agent fails none; and at
+a pod's end nothing of ours is in the kubelet's way.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +13,10 @@ import pytest
 from tests.labs.cluster.agent import Agent
 from tests.labs.cluster.lab import Cluster
 from tests.labs.cluster.node import NAME, Node, pod
-from tests.labs.cluster.test_cluster_hooks import batch, lsr, value
+from tests.labs.cluster.test_cluster_hooks import Witness, batch, lsr, value, witness
 from tests.labs.runtime import guard
 
+__all__ = ["witness"]
 pytestmark = [
     pytest.mark.lab_cluster,
     pytest.mark.timeout(2400),
@@ -109,3 +112,27 @@ def test_a_stopped_agent_fails_no_pod_and_repairs_within_a_second(
     agent.until("NRI is there again", lambda: agent.text().count(READY) > before, 30)
     pods.append(cluster_node.run(batch("next")))
     assert value(cluster_node.container_group(pods[1]), "cpu.shares") == "1024"
+
+
+def test_the_volume_of_a_best_effort_pod_outlives_it(
+    cluster: Cluster, cluster_node: Node, agent: Agent, witness: Witness
+) -> None:
+    """Until it is unmounted the kubelet keeps the pod's cgroup, and writes its weight each time it comes by."""
+    manifest = batch("keeper")
+    manifest["spec"]["volumes"] = [{"name": "scratch", "emptyDir": {"medium": "Memory"}}]
+    manifest["spec"]["containers"][0]["volumeMounts"] = [{"name": "scratch", "mountPath": "/scratch"}]
+    made = witness.run(manifest)
+    whole = cluster_node.group(made)
+    agent.until("it idles", lambda: value(whole, "cpu.idle") == "1", 20)
+    volume = cluster_node.root / "pods" / made["metadata"]["uid"] / "volumes/kubernetes.io~empty-dir/scratch"
+    cluster.sandbox.spawn("holder", ["sh", "-c", f"cd {volume} && exec sleep 2147483647"])
+    try:
+        witness.end(made)
+        agent.until("it idles no more", lambda: value(whole, "cpu.idle") == "0", 20)
+        agent.until("its own weight", lambda: value(whole, "cpu.shares") == "2", 5)
+        (guard.CGROUPS / "cpu" / whole / "cpu.shares").write_text("77")
+        cluster.sandbox.wait("the kubelet's visit", lambda: value(whole, "cpu.shares") == "2", 20, "kubelet")
+        assert value(whole, "cpu.idle") == "0"
+    finally:
+        cluster.sandbox.end("holder")
+    assert witness.complaints() == []

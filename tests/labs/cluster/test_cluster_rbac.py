@@ -8,15 +8,20 @@ from __future__ import annotations
 import copy
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
 import pytest
 
+from koordlet.kube.access import Access
+from koordlet.kube.client import Api
+from koordlet.kube.errors import ApiError
+from koordlet.kube.kubelet import CONFIG, PODS
+from koordlet.kube.lazy import load
 from tests.labs.cluster.api import MERGE_PATCH, Client, path_of
-from tests.labs.cluster.lab import AGENT, AGENT_NAMESPACE, Cluster, documents
-from tests.labs.cluster.node import Node, pod
+from tests.labs.cluster.lab import AGENT, AGENT_NAMESPACE, API_PORT, Cluster, documents
+from tests.labs.cluster.node import PORT, Node, pod
 from tests.labs.cluster.sandbox import ROOT
 from tests.labs.cluster.test_cluster_api import example
 
@@ -199,6 +204,29 @@ def test_rule_for_old_kubelets_serves_instead(cluster: Cluster, cluster_node: No
     finally:
         for manifest in (account, role, binding):
             cluster.admin.delete(path_of(manifest))
+
+
+def test_a_client_certificate_serves_instead_of_a_token(cluster: Cluster, cluster_node: Node) -> None:
+    user = f"system:serviceaccount:{AGENT_NAMESPACE}:{AGENT}"
+    pair = cluster.authority.issue("agent", f"/CN={user}")
+    files = (str(path) for path in (cluster.authority.own.certificate, pair.certificate, pair.key))
+    load()
+    with cluster.sandbox.forward(API_PORT) as port, cluster.sandbox.forward(PORT, cluster_node.address) as kubelet:
+        access = Access(f"https://127.0.0.1:{port}", lambda anew: {}, *files)
+        for server, path in ((port, path_of(SLO).rpartition("/")[0]), (kubelet, PODS), (kubelet, CONFIG)):
+            api = Api(replace(access, server=f"https://127.0.0.1:{server}"))
+            chosen = {"fieldSelector": "metadata.name=node-a"} if server == port else None
+            assert until(partial(answered, api, path, chosen), bool)
+            api.close()
+
+
+def answered(api: Api, path: str, params: dict[str, str] | None) -> bool:
+    try:
+        return bool(api.get(path, params))
+    except ApiError as error:
+        if error.status != 403:  # remembered from a test before
+            raise
+        return False
 
 
 def test_every_shipped_permission_has_a_call() -> None:
