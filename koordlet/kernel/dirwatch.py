@@ -37,19 +37,16 @@ class DirWatch:
         return self._fd
 
     def add(self, path: Path) -> bool:
-        """Watch a directory, once more is no matter; False when there is none. Raises OSError (ENOSPC: too many)."""
+        """Watch a directory; True when it was not watched before. Nothing happens when there is none. Raises OSError
+        (ENOSPC: too many)."""
         try:
             number = _checked(lib.kl_dirwatch_add(self._fd, os.fsencode(path)))
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENOTDIR):
                 return False
             raise
-        self._paths[number] = path
-        return True
-
-    @property
-    def watched(self) -> frozenset[Path]:
-        return frozenset(self._paths.values())
+        known, self._paths[number] = self._paths.get(number), path
+        return known != path
 
     def read(self) -> tuple[list[Change], bool]:
         """(what happened since the last read, whether some of it was lost). Never blocks."""

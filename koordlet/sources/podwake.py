@@ -31,7 +31,9 @@ class PodWake:
 
     def __init__(self, host: Host, kubepods: Kubepods, wake: Callable[[], None]) -> None:
         self.error = ""
-        self._host, self._kubepods, self._wake = host, kubepods, wake
+        self._kubepods, self._wake = kubepods, wake
+        self._top = host.dir("cpu", "")
+        self._classes = [host.dir("cpu", kubepods.qos_dir(kube_qos)) for kube_qos in KubeQos]
         self._stop_read, self._stop_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         self._thread = threading.Thread(target=self._run, name="pod-cgroups", daemon=True)
 
@@ -58,7 +60,7 @@ class PodWake:
             os.close(self._stop_read)
 
     def _follow(self, watch: DirWatch) -> None:
-        self._cover(watch)
+        self._cover(watch, whole=True)
         self._wake()  # for what came before we watched
         poller = select.poll()
         poller.register(watch.fileno(), select.POLLIN)
@@ -68,38 +70,38 @@ class PodWake:
             if self._stop_read in ready:
                 return
             if not ready:
-                if self._cover(watch):
+                if self._cover(watch, whole=False):
                     self._wake()
                 continue
             changes, lost = watch.read()
             if lost or any(change.made and self._is_above_containers(change.where / change.name) for change in changes):
-                self._cover(watch)
+                self._cover(watch, whole=True)
             if changes or lost:
                 self._wake()
 
-    def _cover(self, watch: DirWatch) -> bool:
-        """Watch every class and pod there is; True when one of them was not watched before."""
-        before = watch.watched
+    def _cover(self, watch: DirWatch, *, whole: bool) -> bool:
+        """Watch every class, and the pods of each that was not watched before, or of all (whole); True when one of them
+        is new."""
+        found = False
         try:
-            for kube_qos in KubeQos:
-                above = self._host.dir("cpu", self._kubepods.qos_dir(kube_qos))
+            for above in self._classes:
                 # First watch, then list: what is made in between is seen twice rather than never.
-                if watch.add(above):
-                    for name in os.listdir(above):
-                        if self._is_pod(above / name):
-                            watch.add(above / name)
+                new = watch.add(above)
+                if (new or whole) and above.is_dir():
+                    for pod in (above / name for name in os.listdir(above)):
+                        new |= self._is_pod(pod) and watch.add(pod)
+                found |= new
         except OSError as error:
             self._lame(f"inotify: {error.strerror} for {error.filename or 'a pod'}; noticed at the next interval only")
             return False
         self.error = ""
-        return bool(watch.watched - before)
+        return found
 
     def _is_pod(self, path: Path) -> bool:
-        return self._kubepods.parse_pod(str(path.relative_to(self._host.dir("cpu", "")))) is not None
+        return self._kubepods.parse_pod(str(path.relative_to(self._top))) is not None
 
     def _is_above_containers(self, path: Path) -> bool:
-        classes = {self._host.dir("cpu", self._kubepods.qos_dir(kube_qos)) for kube_qos in KubeQos}
-        return path in classes or self._is_pod(path)
+        return path in self._classes or self._is_pod(path)
 
     def _lame(self, error: str) -> None:
         if error != self.error:

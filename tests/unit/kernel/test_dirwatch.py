@@ -14,7 +14,7 @@ from koordlet.kernel.dirwatch import Change, DirWatch
 def test_directories_are_told_and_files_are_not(tmp_path: Path) -> None:
     watch = DirWatch()
     assert watch.add(tmp_path)
-    assert watch.add(tmp_path)  # once more is no matter
+    assert not watch.add(tmp_path)  # it is watched
     assert watch.read() == ([], False)
     (tmp_path / "file").write_text("x")
     (tmp_path / "pod1").mkdir()
@@ -39,10 +39,9 @@ def test_a_directory_made_anew_is_watched_anew(tmp_path: Path) -> None:
     below.mkdir()
     assert watch.add(below)
     below.rmdir()
-    watch.read()
-    assert watch.watched == frozenset()
     below.mkdir()
-    assert watch.add(below)
+    assert watch.add(below)  # even before it was told of the old one's end
+    watch.read()
     (below / "pod").mkdir()
     assert watch.read()[0] == [Change(below, "pod", True)]
     watch.close()

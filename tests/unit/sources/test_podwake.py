@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -75,3 +76,19 @@ def test_pods_that_are_there_already_are_watched(tree: Tree) -> None:
     (pod / "abc").mkdir()
     assert told.soon()
     wake.stop()
+
+
+def test_a_class_made_anew_with_pods_in_it_is_followed(tree: Tree, woken: Woken) -> None:
+    above = tree.host.dir("cpu", PLAIN.qos_dir(KubeQos.BESTEFFORT))
+    shutil.rmtree(above)
+    assert woken.soon()
+    pod = tree.host.dir("cpu", PLAIN.pod_dir("uid-1", KubeQos.BESTEFFORT))
+    pod.mkdir(parents=True)
+    assert woken.soon()
+    container = pod / "abc"
+    for _ in range(200):  # the pod's own watch comes a moment after its class
+        container.mkdir()
+        if woken.event.wait(0.05):
+            break
+        container.rmdir()
+    assert woken.soon()
