@@ -17,14 +17,13 @@ import pytest
 from tests.labs.cluster.agent import Agent
 from tests.labs.cluster.api import MERGE_PATCH
 from tests.labs.cluster.lab import Cluster
+from tests.labs.cluster.manager import METRIC_PATH, SLO_PATH, node_metric, node_slo
 from tests.labs.cluster.node import NAME, Node, pod
 from tests.labs.runtime import guard
 
 pytestmark = [pytest.mark.lab_cluster, pytest.mark.timeout(2400)]
 
 V2 = guard.CGROUPS in guard.hierarchies()
-SLO_PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{NAME}"
-METRIC_PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NAME}"
 TOPOLOGY_PATH = f"/apis/topology.node.k8s.io/v1alpha1/noderesourcetopologies/{NAME}"
 WOKEN_S = 0.5
 """From a pod's cgroup until we know the pod."""
@@ -50,22 +49,8 @@ def agent(cluster: Cluster, cluster_node: Node) -> Iterator[Agent]:
         cluster.admin.delete(path)
 
 
-@pytest.fixture
-def pods(cluster_node: Node) -> Iterator[list[dict[str, Any]]]:
-    """Pods to take away after the test."""
-    made: list[dict[str, Any]] = []
-    yield made
-    for one in made:
-        cluster_node.remove(one)
-
-
 def slo(**threshold: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "slo.koordinator.sh/v1alpha1",
-        "kind": "NodeSLO",
-        "metadata": {"name": NAME},
-        "spec": {"resourceUsedThresholdWithBE": {"cpuSuppressPolicy": "cfsQuota", **threshold}},
-    }
+    return node_slo(resourceUsedThresholdWithBE={"cpuSuppressPolicy": "cfsQuota", **threshold})
 
 
 def set_slo(cluster: Cluster, **threshold: Any) -> None:
@@ -272,8 +257,7 @@ def test_the_topology_is_written_and_survives_another_writer(cluster: Cluster, a
 
 
 def test_usage_is_reported_within_the_interval_and_beside_another_writer(cluster: Cluster, agent: Agent) -> None:
-    kind = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeMetric", "metadata": {"name": NAME}}
-    cluster.admin.create(kind | {"spec": {"metricCollectPolicy": {"reportIntervalSeconds": 30}}})
+    cluster.admin.create(node_metric(30))
     try:
         agent.until("a report", lambda: "updateTime" in cluster.admin.get(METRIC_PATH).get("status", {}), 75)
         status = cluster.admin.get(METRIC_PATH)["status"]

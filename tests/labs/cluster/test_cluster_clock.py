@@ -19,12 +19,11 @@ from tests.labs.cluster import clock
 from tests.labs.cluster.agent import Agent
 from tests.labs.cluster.api import MERGE_PATCH
 from tests.labs.cluster.lab import Cluster
+from tests.labs.cluster.manager import METRIC_PATH, SLO_PATH
 from tests.labs.cluster.node import Node, pod
 from tests.labs.cluster.test_cluster_outage import (
     EVICTIONS,
     INTERVAL_S,
-    METRIC_PATH,
-    SLO_PATH,
     V2,
     be_quota_us,
     objects,

@@ -23,6 +23,7 @@ from koordlet.kernel.knobs import KNOBS, Base
 from tests.labs.cluster.agent import Agent
 from tests.labs.cluster.api import MERGE_PATCH, path_of
 from tests.labs.cluster.lab import Cluster
+from tests.labs.cluster.manager import SLO_PATH, node_slo
 from tests.labs.cluster.node import NAME, Node, pod
 from tests.labs.runtime import guard
 
@@ -33,7 +34,6 @@ pytestmark = [
 ]
 
 NODE = f"/api/v1/nodes/{NAME}"
-SLO_PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{NAME}"
 OURS = re.compile("|".join(sorted(
     re.escape(file) + r"\b"
     for row in KNOBS.values() if row.base is Base.CGROUP
@@ -59,11 +59,11 @@ def slo(suppress: str, cpu_policy: str) -> dict[str, Any]:
     }
     for qos, end in (("lsrClass", 100), ("lsClass", 100), ("beClass", 30)):
         classes[qos]["resctrlQOS"] = {"enable": True, "catRangeStartPercent": 0, "catRangeEndPercent": end}
-    return {
-        "resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": suppress},
-        "resourceQOSStrategy": {"policies": {"cpuPolicy": cpu_policy}, **classes},
-        "cpuBurstStrategy": {"policy": "auto", "sharePoolThresholdPercent": 100},
-    }
+    return node_slo(
+        resourceUsedThresholdWithBE={"enable": True, "cpuSuppressPolicy": suppress},
+        resourceQOSStrategy={"policies": {"cpuPolicy": cpu_policy}, **classes},
+        cpuBurstStrategy={"policy": "auto", "sharePoolThresholdPercent": 100},
+    )
 
 
 def block_device() -> str:
@@ -74,9 +74,8 @@ def block_device() -> str:
 
 @pytest.fixture(scope="module", params=[("cfsQuota", "coreSched"), ("cpuset", "groupIdentity")], ids=lambda one: one[0])
 def agent(request: pytest.FixtureRequest, cluster: Cluster, cluster_node: Node) -> Iterator[Agent]:
-    head = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeSLO", "metadata": {"name": NAME}}
     cluster.admin.delete(SLO_PATH)
-    cluster.admin.create({**head, "spec": slo(*request.param)})
+    cluster.admin.create(slo(*request.param))
     note(cluster, {"node.koordinator.sh/cpu-normalization-ratio": f"{RATIO:.2f}"})
     made = Agent(
         cluster,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,15 +17,6 @@ pytestmark = [pytest.mark.lab_cluster, pytest.mark.timeout(2400)]
 
 V2 = guard.CGROUPS in guard.hierarchies()
 KUBELET_STEP_S = 30
-
-
-@pytest.fixture
-def pods(cluster_node: Node) -> Iterator[list[dict[str, Any]]]:
-    """Pods to take away after the test."""
-    made: list[dict[str, Any]] = []
-    yield made
-    for one in made:
-        cluster_node.remove(one)
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from koordlet.model.quantity import parse_mcpu, parse_units
 from tests.labs.cluster.agent import Agent
 from tests.labs.cluster.api import MERGE_PATCH
 from tests.labs.cluster.lab import Cluster
-from tests.labs.cluster.node import NAME, Node, pod
+from tests.labs.cluster.manager import METRIC_PATH, node_metric
+from tests.labs.cluster.node import Node, pod
 
 pytestmark = [pytest.mark.lab_cluster, pytest.mark.timeout(900)]
 
-PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodemetrics/{NAME}"
 INTERVAL_S = 30.0
 """The shortest that is allowed."""
 SLACK_S = 10.0
@@ -27,18 +27,14 @@ DURATIONS = ["5m0s", "10m0s"]
 
 def metric() -> dict[str, Any]:
     """As koord-manager makes it."""
-    policy = {
-        "aggregateDurationSeconds": 60,
-        "reportIntervalSeconds": int(INTERVAL_S),
-        "nodeAggregatePolicy": {"durations": DURATIONS},
-        "nodeMemoryCollectPolicy": "usageWithoutPageCache",
-    }
-    return {
-        "apiVersion": "slo.koordinator.sh/v1alpha1",
-        "kind": "NodeMetric",
-        "metadata": {"name": NAME},
-        "spec": {"metricCollectPolicy": policy, "aLaterVersionsKey": {"x": 1}},
-    }
+    made = node_metric(
+        int(INTERVAL_S),
+        aggregateDurationSeconds=60,
+        nodeAggregatePolicy={"durations": DURATIONS},
+        nodeMemoryCollectPolicy="usageWithoutPageCache",
+    )
+    made["spec"]["aLaterVersionsKey"] = {"x": 1}
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +45,7 @@ def agent(cluster: Cluster, cluster_node: Node) -> Iterator[Agent]:
     made = Agent(cluster, cluster_node, kubelet_root=cluster_node.root).start()
     yield made
     made.stop()
-    cluster.admin.delete(PATH)
+    cluster.admin.delete(METRIC_PATH)
     cluster.admin.delete("/api/v1/namespaces/lab/pods/web")
 
 
@@ -58,7 +54,7 @@ def phase(cluster: Cluster, name: str) -> str:
 
 
 def status(cluster: Cluster) -> dict[str, Any]:
-    found: dict[str, Any] = cluster.admin.get(PATH).get("status", {})
+    found: dict[str, Any] = cluster.admin.get(METRIC_PATH).get("status", {})
     return found
 
 
@@ -114,15 +110,15 @@ def test_one_write_each_interval(cluster: Cluster, agent: Agent) -> None:
 
 def test_another_writer_of_the_status_does_not_stay(cluster: Cluster, agent: Agent) -> None:
     foreign = {"podsMetric": [{"name": "ghost", "namespace": "x", "podUsage": {}}], "hostApplicationMetric": [{}]}
-    cluster.admin.must("PATCH", f"{PATH}/status", {"status": foreign}, MERGE_PATCH)
+    cluster.admin.must("PATCH", f"{METRIC_PATH}/status", {"status": foreign}, MERGE_PATCH)
     found = next_report(cluster, agent)
     assert "ghost" not in json.dumps(found)
     assert "hostApplicationMetric" not in found
-    assert cluster.admin.get(PATH)["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == INTERVAL_S
+    assert cluster.admin.get(METRIC_PATH)["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == INTERVAL_S
 
 
 def test_a_deleted_object_is_filled_again_when_it_is_back(cluster: Cluster, agent: Agent) -> None:
-    cluster.admin.delete(PATH)
+    cluster.admin.delete(METRIC_PATH)
     ticks = agent.metric("ticks_total")
     agent.until("it ticks on", lambda: agent.metric("ticks_total") >= ticks + 3, 10)
     cluster.admin.create(metric())

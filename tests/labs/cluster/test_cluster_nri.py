@@ -12,7 +12,8 @@ import pytest
 
 from tests.labs.cluster.agent import Agent
 from tests.labs.cluster.lab import Cluster
-from tests.labs.cluster.node import NAME, Node, pod
+from tests.labs.cluster.manager import SLO_PATH, node_slo
+from tests.labs.cluster.node import Node, pod
 from tests.labs.cluster.test_cluster_hooks import Witness, batch, lsr, value, witness
 from tests.labs.runtime import guard
 
@@ -23,7 +24,6 @@ pytestmark = [
     pytest.mark.skipif(guard.CGROUPS in guard.hierarchies(), reason="the values are those of cgroup v1"),
 ]
 
-SLO_PATH = f"/apis/slo.koordinator.sh/v1alpha1/nodeslos/{NAME}"
 READY = "nri.synchronized"
 REPAIRED_S = 1.0
 # What the container's first instruction sees: its own cgroup and its pod's.
@@ -38,8 +38,7 @@ exec sleep 2147483647
 @pytest.fixture(scope="module")
 def agent(cluster: Cluster, cluster_node: Node) -> Iterator[Agent]:
     cluster.admin.delete(SLO_PATH)
-    head = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeSLO", "metadata": {"name": NAME}}
-    cluster.admin.create({**head, "spec": {"resourceUsedThresholdWithBE": {"enable": False}}})
+    cluster.admin.create(node_slo(resourceUsedThresholdWithBE={"enable": False}))
     made = Agent(
         cluster,
         cluster_node,
@@ -51,15 +50,6 @@ def agent(cluster: Cluster, cluster_node: Node) -> Iterator[Agent]:
     yield made
     made.stop()
     cluster.admin.delete(SLO_PATH)
-
-
-@pytest.fixture
-def pods(cluster_node: Node) -> Iterator[list[dict[str, Any]]]:
-    made: list[dict[str, Any]] = []
-    yield made
-    for one in made:
-        cluster_node.remove(one)
-    cluster_node.settle()
 
 
 def first_words(cluster: Cluster, node: Node, pods: list[dict[str, Any]], manifest: dict[str, Any]) -> dict[str, str]:

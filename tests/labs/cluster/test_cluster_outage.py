@@ -17,15 +17,14 @@ import pytest
 from tests.labs.cluster.agent import Agent
 from tests.labs.cluster.api import MERGE_PATCH
 from tests.labs.cluster.lab import Cluster
-from tests.labs.cluster.node import NAME, Node, pod
+from tests.labs.cluster.manager import METRIC_PATH, SLO_PATH, node_metric, node_slo
+from tests.labs.cluster.node import Node, pod
 from tests.labs.runtime import guard
 
 pytestmark = [pytest.mark.lab_cluster, pytest.mark.timeout(2400)]
 
 V2 = guard.CGROUPS in guard.hierarchies()
 OUTAGE_S = float(os.environ.get("KOORDLET_OUTAGE_S", "6"))
-BASE = "/apis/slo.koordinator.sh/v1alpha1"
-SLO_PATH, METRIC_PATH = f"{BASE}/nodeslos/{NAME}", f"{BASE}/nodemetrics/{NAME}"
 INTERVAL_S = 30.0
 LEAST_US = 2000
 """What best effort keeps whatever happens."""
@@ -37,10 +36,8 @@ BURNER = "import time\nend = time.monotonic() + 20\nwhile time.monotonic() < end
 def objects(cluster: Cluster, cluster_node: Node) -> Iterator[list[dict[str, Any]]]:
     """What koord-manager makes, and an online and a best-effort pod."""
     section = {"enable": True, "cpuSuppressPolicy": "cfsQuota", "memoryEvictThresholdPercent": 95}
-    head = {"apiVersion": "slo.koordinator.sh/v1alpha1", "metadata": {"name": NAME}}
-    cluster.admin.create({**head, "kind": "NodeSLO", "spec": {"resourceUsedThresholdWithBE": section}})
-    policy = {"reportIntervalSeconds": int(INTERVAL_S)}
-    cluster.admin.create({**head, "kind": "NodeMetric", "spec": {"metricCollectPolicy": policy}})
+    cluster.admin.create(node_slo(resourceUsedThresholdWithBE=section))
+    cluster.admin.create(node_metric(int(INTERVAL_S)))
     made = [cluster_node.run(pod("web", {"cpu": "50m"}, {"cpu": "200m"})), cluster_node.run(pod("job"))]
     yield made
     for one in made:
