@@ -10,7 +10,7 @@ import pytest
 from koordlet.load.child import soon_ns
 from koordlet.model.cpuset import CpuSet
 from tests.live.node import CPUS, Node, until
-from tests.live.threads import during, running_on, ticks
+from tests.live.threads import during, running_on
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -57,7 +57,7 @@ def test_the_kubelets_cpus_change_under_running_pods(node: Node) -> None:
     static = Static(node)
     first, second = CpuSet((max(static.online),)), CpuSet((min(static.online),))
     static.give(first)
-    children = [node.prepare(target, 1.0, 120, threads=2) for target in (static.api, static.job)]
+    children = [node.prepare(target, 1.0, 600, threads=2) for target in (static.api, static.job)]
     for child in children:  # both are there before one spins: an emulated guest starts nothing beside it
         child.go(soon_ns(0))
     load = [child.pid for child in children]
@@ -67,8 +67,7 @@ def test_the_kubelets_cpus_change_under_running_pods(node: Node) -> None:
         for given, text in ((second, ""), (second, "{"), (CpuSet(), ""), (first, "")):
             old, shared = static.cpus(static.api), static.online - given
             static.put(text) if text else static.give(given)
-            seen = ticks(agent)  # the one under way may have looked already
-            while ticks(agent) < seen + 2:
+            for _ in during(agent, 2):  # the tick under way may have looked already
                 assert static.cpus(static.api) in (old, shared), "nothing but the old set and the new one"
             for _ in during(agent, 1):
                 assert static.cpus(static.api) == shared, agent.text()

@@ -8,6 +8,9 @@ from pathlib import Path
 
 from tests.live.node import Agent
 
+LOOK_S = 0.02
+"""An emulated guest has little to give: who looks without a pause takes it from the agent."""
+
 
 def running_on(pid: int) -> set[int]:
     """CPU of each running thread, field 39 of /proc/<pid>/task/<tid>/stat; a sleeper's is where it ran long ago."""
@@ -33,3 +36,4 @@ def during(agent: Agent, count: int) -> Iterator[None]:
         assert time.monotonic() < ends_s, f"no {count} ticks in a minute\n{agent.text()}"
         for _ in range(10):  # a question costs the agent more than a look costs us
             yield
+            time.sleep(LOOK_S)
