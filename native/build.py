@@ -10,7 +10,18 @@ from pathlib import Path
 from cffi import FFI
 
 HERE = Path(__file__).resolve().parent
-HEADERS = ("parse.h", "ring.h", "table.h", "node.h", "sentinel.h", "dirwatch.h", "load.h", "perf.h", "pages.h")
+HEADERS = (
+    "parse.h",
+    "ring.h",
+    "table.h",
+    "node.h",
+    "sentinel.h",
+    "dirwatch.h",
+    "load.h",
+    "perf.h",
+    "reap.h",
+    "pages.h",
+)
 
 ffi = FFI()
 for name in HEADERS:

@@ -71,19 +71,20 @@ def kill(
             return Killed()
         pidfds = reaper.open(before) if reaper is not None else []
         try:
-            return _signalled(host, target, writer, freezer, before)
+            signalled = _signalled(host, target, writer, freezer, before)
         finally:
             if reaper is not None:
                 reaper.free(pidfds)
+        return Killed(signalled, len(members(host, target)))
     except ValueError as error:
         return Killed(error=str(error))
     except OSError as error:
         return Killed(error=f"{error.filename or target}: {error.strerror}")
 
 
-def _signalled(host: Host, target: str, writer: Write, freezer: Freezer | None, before: set[int]) -> Killed:
+def _signalled(host: Host, target: str, writer: Write, freezer: Freezer | None, before: set[int]) -> int:
     if host.version is CgroupVersion.V2 and _whole(host, target, writer):
-        return Killed(len(before), len(members(host, target)))
+        return len(before)
     return _one_by_one(host, target, freezer)
 
 
@@ -96,7 +97,7 @@ def _whole(host: Host, target: str, writer: Write) -> bool:
     return True
 
 
-def _one_by_one(host: Host, target: str, freezer: Freezer | None) -> Killed:
+def _one_by_one(host: Host, target: str, freezer: Freezer | None) -> int:
     done: set[int] = set()
     for number in range(PASSES):
         with freezer.hold(target) if freezer is not None and number >= FROZEN_FROM else nullcontext():
@@ -106,7 +107,7 @@ def _one_by_one(host: Host, target: str, freezer: Freezer | None) -> Killed:
             for pid in fresh:
                 if _signal(host, target, pid):
                     done.add(pid)
-    return Killed(len(done), len(members(host, target)))
+    return len(done)
 
 
 def _signal(host: Host, target: str, pid: int) -> bool:

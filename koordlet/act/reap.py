@@ -17,10 +17,10 @@ from typing import Final
 
 import structlog
 
+from koordlet._native import lib
+
 log = structlog.get_logger(__name__)
 
-_PROCESS_MRELEASE: Final = 448
-"""On every architecture but alpha."""
 _AGAIN: Final = 10
 MAX_PROCESSES: Final = 1024
 """Of one victim; the rest frees its memory itself."""
@@ -72,12 +72,9 @@ class Reaper:
 
 def release(pidfd: int) -> int:
     """0 or the errno: ESRCH gone already, EINVAL not dying."""
-    import ctypes  # only where something is evicted
-
-    libc = ctypes.CDLL(None, use_errno=True)
-    for _ in range(_AGAIN):  # EAGAIN: its memory map was busy
-        if libc.syscall(_PROCESS_MRELEASE, pidfd, 0) == 0:
-            return 0
-        if (code := ctypes.get_errno()) not in (errno.EAGAIN, errno.EINTR):
-            return code
+    code = errno.EAGAIN
+    for _ in range(_AGAIN):
+        code = -lib.kl_release_memory(pidfd)
+        if code not in (errno.EAGAIN, errno.EINTR):  # EAGAIN: its memory map was busy
+            break
     return code
