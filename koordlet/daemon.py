@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from koordlet.act.executor import Executor
+from koordlet.act.job import Job
 from koordlet.act.journal import Journal, JournalError, read_boot_id
 from koordlet.act.lock import DirectoryLock, Lock, LockedError
 from koordlet.act.reclaim import Reclaimer
@@ -239,13 +240,19 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     be = BeInput(host, kubepods, lambda: policy.current, lambda now_s: node.poll(now_s))
     stack.callback(be.close)
     node = NodeInput(flags, host, metrics.count_collect, follow_node(cluster.node) if cluster else None)
+    timed = write_times(metrics)
+
+    def observed(job: Job, ms: float, ok: bool) -> None:
+        timed(job, ms, ok)
+        engine.between_writes(time.monotonic())
+
     executor = Executor(
         host,
         journal,
         NamedAudit(audit, lambda: engine.pods),
         observe=flags.observe,
         force_s=flags.resource_force_update_s,
-        observed=write_times(metrics),
+        observed=observed,
         replies=doors.replies,
     )
     support = SupportInput(host, lambda: be.first, executor.reprobe)

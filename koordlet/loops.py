@@ -123,6 +123,25 @@ class Engine:
         self.stats = replace(self.stats, surges=self.stats.surges + 1)
         return self._publish(view, report)
 
+    def between_writes(self, now_s: float) -> None:
+        """Amid a pass of writes, which takes long where many files change or the kernel is busy: memory that runs out
+        meanwhile does not wait for the rest of them. Only evictions are carried out now; other wishes come next."""
+        watch = self.parts.watch
+        if watch is None or self._view is None or not watch.take():
+            return
+        view = replace(self._view, now_s=now_s, usage=_with_memory(self._view.usage, watch))
+        view = replace(view, evictions=self.parts.evictions())
+        policy = self.parts.policy(now_s)
+        for strategy in self.parts.strategies:
+            outcome = self._outcomes.get(strategy.name)
+            if outcome is not None and outcome.plan is not None and outcome.plan.memory_used_bytes is not None:
+                self._decide(strategy, view, policy, now_s)
+        effects = self._wanted(now_s)
+        for applier in self.parts.appliers:
+            if applier.kind == Evict.kind:
+                self._carry_out(applier, effects, now_s)
+        self._set_plan()  # what else has fired fires again
+
     def admit(self, now_s: float) -> Snapshot | None:
         """A door told something: write what its answers want, without a sample; after news judge all pods."""
         news = self._take_in(now_s)
