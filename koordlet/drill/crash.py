@@ -32,7 +32,8 @@ def agent_kill(stage: Stage) -> Verdict:
         agent.restart()
         again = until(lambda: layout.be_root.quota_us() is not None, 10)
         agent.stop()
-        changed = sorted(name for name, text in settings(layout).items() if before.get(name) != text)
+        after = settings(layout)
+        changed = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
     return Verdict(
         "agent-kill",
         (

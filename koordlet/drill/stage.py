@@ -6,6 +6,7 @@ import http.client
 import json
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -21,8 +22,11 @@ from koordlet.load.cgroups import ScratchTree
 from koordlet.load.errors import LoadError
 from koordlet.model.places import SOCKET_FILE
 
-READY_S: Final = 30.0
-STOP_S: Final = 15.0
+START_S: Final = 180.0
+"""Of an agent that lives: Python alone takes a minute to start where the machine is emulated and best effort has it."""
+TELL_EVERY_S: Final = 10.0
+TAKEN_S: Final = 30.0
+STOP_S: Final = 60.0
 TOO_BUSY: Final = "the machine is so busy that best effort has no CPU to give back"
 
 
@@ -87,12 +91,22 @@ class Agent:
         with self.log.open("ab") as stderr:
             said = stderr.tell()  # by the run before, which was ready, too
             process = spawn(self._arguments, stderr)
-        deadline_s = time.monotonic() + READY_S
+        begun_s = told_s = time.monotonic()
         while b"] ready" not in self.log.read_bytes()[said:]:
-            if process.poll() is not None or time.monotonic() > deadline_s:
+            now_s = time.monotonic()
+            if process.poll() is not None or now_s - begun_s > START_S:
+                ended = process.returncode
+                how = f"took over {START_S:.0f} s" if ended is None else f"ended with code {ended}"
                 process.kill()
                 process.wait()
-                raise LoadError(f"the agent did not start: {self.last_words()}")
+                raise LoadError(f"the agent did not start, it {how}: {self.last_words()}")
+            if now_s - told_s >= TELL_EVERY_S:
+                told_s = now_s
+                print(
+                    f"koordlet drill: waiting for the agent to start, {now_s - begun_s:.0f} s so far",
+                    file=sys.stderr,
+                    flush=True,
+                )
             time.sleep(0.02)
         return process
 
@@ -103,7 +117,7 @@ class Agent:
         """Returns once it is in force. Raises LoadError when it is not soon."""
         before = self._loaded()
         self.write_policy(threshold)
-        if until(lambda: self._loaded() > before, READY_S, 0.05) is None:
+        if until(lambda: self._loaded() > before, TAKEN_S, 0.05) is None:
             raise LoadError(f"the policy was not taken: {self.last_words()}")
 
     def _loaded(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from koordlet.drill.node import Others, cpus, memory, oom_kills
 from koordlet.drill.stage import TOO_BUSY, Agent, Check, Stage, Verdict, took, until
@@ -16,6 +16,7 @@ from koordlet.load.errors import LoadError
 SUPPRESS_PERCENT: Final = 65
 TICKS: Final = "koordlet_ticks_total"
 LOOPS: Final = 2
+LOOP_S: Final = 1.0
 LOOPS_S: Final = 2.5
 """Two loops of a second, and the time to look."""
 SLOW_LOOPS_S: Final = 15.0
@@ -27,9 +28,15 @@ GIVEN_BACK: Final = 0.7
 MIN_SHARE: Final = 0.25
 """Of the node, in best effort's hands before the surge."""
 HELD_PERCENT: Final = 2
-"""Of the node's memory: what best effort holds in the memory drill, and about what the online side adds."""
+"""Of the node's memory: what best effort holds in the memory drill; the online side adds about three times that."""
+ABOVE_PERCENT: Final = 4
+"""Where the threshold is, above what is in use: so that the lower line is not reached either at first."""
+GAP_PERCENT: Final = 2
+"""Between the lower line, from which best effort is held, and the threshold, from which somebody is evicted."""
 MAX_BYTES: Final = 8 << 30
 YIELD_S: Final = 8.0
+LONGEST_S: Final = 300.0
+"""How long memory is held at most: as long as an agent may take to start, and its answers."""
 
 
 def cpu_surge(stage: Stage) -> Verdict:
@@ -58,7 +65,9 @@ def cpu_surge(stage: Stage) -> Verdict:
         before, loops = quota_us(), agent.metric(TICKS) or 0.0
         online.go(time.monotonic_ns())
         reduced = until(lambda: quota_us() < 0.7 * before, min(SLOW_LOOPS_S, stage.seconds))
+        asked_s = time.monotonic()
         loops = (agent.metric(TICKS) or 0.0) - loops
+        loops -= round((time.monotonic() - asked_s) / LOOP_S)  # those that passed while the agent answered
         lowest = quota_us()
         end_s = time.monotonic() + stage.seconds
         while time.monotonic() < end_s:
@@ -94,36 +103,42 @@ def cpu_surge(stage: Stage) -> Verdict:
 
 
 def mem_surge(stage: Stage) -> Verdict:
+    """The online side grows twice: to where best effort is to be held and nobody evicted, then over the threshold."""
     layout = stage.layout()
     if "memory" not in layout.batch.where.roots:
         raise LoadError("mem-surge needs the memory controller")
     total, available = memory()
     amount = total * HELD_PERCENT // 100
-    if amount * 3 > min(available // 2, MAX_BYTES):
-        raise LoadError(f"mem-surge would need {amount * 3 >> 20} MiB, more than this node can spare")
-    upper = (total - available + amount) * 100 // total + 2
-    threshold = {"enable": True, "memoryEvictThresholdPercent": upper, "memoryEvictLowerPercent": upper - 1}
+    if amount * 4 > min(available // 2, MAX_BYTES):
+        raise LoadError(f"mem-surge would need {amount * 4 >> 20} MiB, more than this node can spare")
+    used = total - available + amount
+    upper = used * 100 // total + ABOVE_PERCENT
+    lower = upper - GAP_PERCENT
+    threshold = {"enable": True, "memoryEvictThresholdPercent": upper, "memoryEvictLowerPercent": lower}
     gates = ("--feature-gates=BEMemoryEvict=true",) if stage.protected else ("--memory-ladder=false",)
     kills, high = oom_kills(), _high_file(layout.batch)
-    longest_s = stage.seconds + YIELD_S + 30
-    held = BatchLoad(BatchKind.MEMORY, longest_s, warmup_s=0, workers=1, bytes=amount)
-    wanted = (total * (upper + 2) // 100) - (total - available + amount)
-    rising = BatchLoad(BatchKind.MEMORY, stage.seconds, warmup_s=0, workers=1, bytes=min(wanted, 3 * amount))
+
+    def holds(size: int) -> BatchLoad:
+        return BatchLoad(BatchKind.MEMORY, stage.seconds + LONGEST_S, warmup_s=0, workers=1, bytes=size)
+
+    to_lower = total * lower // 100 - used + total // 200
     with (
         stage.directory() as directory,
-        child.start(held, layout.batch.procs_files) as batch,
-        child.start(rising, layout.online.procs_files) as online,
-        Agent(layout, directory, threshold, *gates) as agent,
+        child.start(holds(amount), layout.batch.procs_files) as batch,
+        child.start(holds(to_lower), layout.online.procs_files) as online,
+        child.start(holds(total * (GAP_PERCENT + 1) // 100), layout.online.procs_files) as more,
     ):
-        batch.go(time.monotonic_ns())
+        batch.go(time.monotonic_ns())  # before the agent begins: one that saw it grow would hold it already
         until(lambda: _anon(layout.batch) > 0.9 * amount, 20, 0.05)
-        before = len(agent.audit())
-        online.go(time.monotonic_ns())
-        gone = until(lambda: not _members(layout.batch), YIELD_S)
-        records = agent.audit()[before:]
-        evictions = [row for row in records if row.get("reason") == "BEMemoryEvict"]
-        noticed = [row for row in records if row.get("knob") in ("memory.high", "memory.reclaim")]
-        online_alive = bool(_members(layout.online))
+        with Agent(layout, directory, threshold, *gates) as agent:
+            online.go(time.monotonic_ns())
+            until(lambda: bool(_noticed(agent)), YIELD_S if high is not None else 1.0, 0.1)
+            noticed, early = _noticed(agent), _evictions(agent)
+            more.go(time.monotonic_ns())
+            gone = until(lambda: not _members(layout.batch), YIELD_S)
+            until(lambda: bool(_evictions(agent)), YIELD_S if gone is not None else 0, 0.1)
+            evictions = _evictions(agent)
+            online_alive = bool(_members(layout.online))
     checks = [
         Check("best effort yielded", gone is not None and bool(evictions), took(gone)),
         Check("one eviction, with the feature as reason", len(evictions) == 1, f"{len(evictions)} records"),
@@ -131,8 +146,17 @@ def mem_surge(stage: Stage) -> Verdict:
         Check("no kill by the kernel", oom_kills() == kills, f"{oom_kills() - kills} kills"),
     ]
     if high is not None:
-        checks.append(Check("held or reclaimed first", bool(noticed), f"{len(noticed)} writes before or beside it"))
+        first = bool(noticed) and not early
+        checks.append(Check("held or reclaimed first", first, f"{len(noticed)} writes, {len(early)} evictions by then"))
     return Verdict("mem-surge", tuple(checks))
+
+
+def _noticed(agent: Agent) -> list[dict[str, Any]]:
+    return [row for row in agent.audit() if row.get("knob") in ("memory.high", "memory.reclaim")]
+
+
+def _evictions(agent: Agent) -> list[dict[str, Any]]:
+    return [row for row in agent.audit() if row.get("reason") == "BEMemoryEvict"]
 
 
 def _members(group: Group) -> list[str]:
