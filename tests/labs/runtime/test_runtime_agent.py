@@ -5,6 +5,7 @@ KOORDLET_CHURN_S=300 makes the churn as long as the issue asks; by default it is
 
 from __future__ import annotations
 
+import json
 import os
 import random
 import signal
@@ -121,6 +122,22 @@ def test_what_travelled_in_replies_is_given_back_too(runtime: Lab, agent: Callab
         batch, {"quota": "-1", "shares": "2"}
     )  # not the memory limit: NRI limits swap along, which v1 holds us to
     assert "undo.failed" not in found.log.read_text()
+
+
+def test_a_pod_to_be_evicted_is_stopped_by_the_runtime(
+    runtime: Lab, agent: Callable[..., Agent], tmp_path: Path
+) -> None:
+    """No API server here: `--evict-by=cri`. Any use of memory is too much."""
+    threshold = {"enable": True, "memoryEvictThresholdPercent": 1, "memoryEvictLowerPercent": 0}
+    policy = tmp_path / "policy.json"
+    policy.write_text(json.dumps({"resourceUsedThresholdWithBE": threshold}))
+    online = runtime.pod("online", "burstable").container()
+    batch = batch_pod(runtime, "batch").container()
+    words = ("--evict-by=cri", f"--cri-socket={runtime.cri_socket}", f"--policy={policy}")
+    found = agent("--feature-gates=BEMemoryEvict=true", *words)
+    wait_for(lambda: batch.state == "CONTAINER_EXITED", "the runtime's stop")
+    wait_for(lambda: '"result": "evicted"' in found.log.read_text(), "the agent's word")
+    assert online.state == "CONTAINER_RUNNING"
 
 
 def test_a_restarted_containerd_is_found_again(runtime: Lab, agent: Callable[..., Agent]) -> None:
