@@ -92,12 +92,13 @@ def step(
     cool_s: float,
     urgent: bool = False,
 ) -> Book:
-    """The next book. urgent: a new round may begin before the cool-down is over, once the last one's victims are gone.
+    """The next book. urgent: a new round need not wait for the cool-down. What is ending counts as released already, so
+    it begins only where that does not suffice.
 
     The same object while nothing changes.
     """
     book, refused = settle(book, view)
-    waits = view.now_s < book.cool_until_s and not refused and not (urgent and not book.wanted)
+    waits = view.now_s < book.cool_until_s and not refused and not urgent
     if waits or not pods_known(view, policy):
         return book
     for task in tasks():

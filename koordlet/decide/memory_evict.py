@@ -32,6 +32,11 @@ DWELL_S: Final = 1.0
 EMPTY_PERCENT: Final = 97
 """Of capacity: where the kernel's own killer is near."""
 AHEAD_S: Final = 2.0
+FULL_PERCENT: Final = 99
+EFFECT_S: Final = 1.0
+"""From the decision until the end of a victim shows, with some to spare. Where all memory would be gone by then,
+somebody is evicted below the threshold already."""
+MARGIN_PERCENT: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,20 +72,21 @@ class MemoryEvict:
             book, _ = settle(state.book, view)
             surge = plan(state.ladder, lines, now_s) if watches else None
             return _outcome(replace(state, book=book, faults=faults), surge, notes)
-        ladder = seen(state.ladder, used)
+        ladder = seen(state.ladder, used, ending=bool(state.book.wanted))
         if ladder_on:
             ladder = climb(ladder, view, lines, NAME, frozenset(evict.target for evict in state.book.wanted))
         else:
-            ladder = Ladder(used=ladder.used, slope=ladder.slope)
+            ladder = Ladder(used=ladder.used, slope=ladder.slope, slope_known=ladder.slope_known)
         running_out = ladder.seconds_to(lines.part(EMPTY_PERCENT), now_s)
         urgent = policy.memory_watch and running_out <= policy.memory_evict_cool_s
         held = ladder_on and ladder.level >= 3 and now_s - ladder.since_s < DWELL_S and running_out > AHEAD_S
-        ahead = int(ladder.slope * AHEAD_S) if urgent else 0
+        early = ladder_on and policy.memory_watch and _too_late_at_the_threshold(ladder, lines)
+        ahead = int(ladder.slope * EFFECT_S) if urgent else 0
         book = step(
             state.book,
             view,
             policy,
-            lambda: () if held else _tasks(_newest(view, ladder), policy, threshold, capacity, ahead),
+            lambda: () if held else _tasks(_newest(view, ladder), policy, threshold, capacity, ahead, early),
             owner=NAME,
             cool_s=policy.memory_evict_cool_s,
             urgent=urgent,
@@ -93,6 +99,14 @@ class MemoryEvict:
 
 MEMORY_EVICT: Final = MemoryEvict()
 _OFF: Final = Outcome((), State(), until_s=math.inf)
+
+
+def _too_late_at_the_threshold(ladder: Ladder, lines: Lines) -> bool:
+    """Whether a victim's end would show only when nothing is left. Best effort is held at the lower line by then: what
+    has been growing since, above that line, is not best effort's."""
+    assert ladder.used is not None
+    above = ladder.used.value >= lines.lower + lines.part(MARGIN_PERCENT)
+    return above and ladder.used.value + ladder.held_slope * EFFECT_S >= lines.part(FULL_PERCENT)
 
 
 def _newest(view: NodeView, ladder: Ladder) -> NodeView:
@@ -118,11 +132,14 @@ def node_release_bytes(used: float, capacity: int, threshold: int, lower: int) -
     return capacity * (percent - lower) // 100 if percent >= threshold else 0
 
 
-def _tasks(view: NodeView, policy: Policy, threshold: Threshold, capacity: int, ahead: int) -> Iterator[Task]:
-    """ahead: bytes that the online side will want until the effect shows."""
+def _tasks(
+    view: NodeView, policy: Policy, threshold: Threshold, capacity: int, ahead: int, early: bool
+) -> Iterator[Task]:
+    """ahead: bytes that the online side will want until the effect shows. early: best effort need not wait for the
+    threshold."""
     broken = dict(_faults(threshold, policy))
     found: tuple[tuple[str, Callable[[], Task | None]], ...] = (
-        (BEST_EFFORT, lambda: _node(view, threshold, capacity, BEST_EFFORT, ahead)),
+        (BEST_EFFORT, lambda: _node(view, threshold, capacity, BEST_EFFORT, ahead, early)),
         (ALLOCATABLE, lambda: _allocatable(view, threshold, capacity)),
         (NODE, lambda: _node(view, threshold, capacity, NODE, ahead)),
     )
@@ -148,10 +165,15 @@ def _faults(threshold: Threshold, policy: Policy) -> Iterator[tuple[str, str]]:
         yield NODE, "evictEnabledPriorityThreshold is needed"
 
 
-def _node(view: NodeView, threshold: Threshold, capacity: int, feature: str, ahead: int) -> Task | None:
+def _node(
+    view: NodeView, threshold: Threshold, capacity: int, feature: str, ahead: int, early: bool = False
+) -> Task | None:
     used = fresh(view.usage.node_memory_bytes, view)
     upper, lower = threshold.memory_evict_threshold_percent, lower_percent(threshold)
-    release = 0 if used is None else node_release_bytes(used.value, capacity, upper, lower)
+    from_percent = lower if early else upper
+    release = 0 if used is None else node_release_bytes(used.value, capacity, from_percent, lower)
+    if early and used is not None:
+        release = max(release, 1)
     if used is None or release <= 0:
         return None
     release += ahead

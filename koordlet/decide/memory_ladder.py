@@ -30,9 +30,15 @@ HORIZON_S: Final = (10.0, 3.0, -1.0)
 best effort grow to the lower line and no further."""
 NEAR_PERCENT: Final = 15
 """Of capacity below level 1: slopes and pressure count only from there on."""
+NEAR_S: Final = 5.0
+"""The watch between ticks begins that much earlier: some samples may be lost on the way."""
 PRESSURE_PERMYRIAD: Final = (1000, 3000, 10_001)
 SLOPE_TAU_S: Final = 0.5
 RECLAIM_EVERY_S: Final = 1.0
+LOOK_PERCENT: Final = 0.5
+"""Of capacity: from level 2 on a look at each further growth by that much."""
+HOLD_S: Final = 0.1
+"""Until a cap is written and best effort has stopped growing."""
 LOOSEN_EVERY_S: Final = 10.0
 _PRESSURE_AGE_S: Final = 1.0
 
@@ -59,15 +65,19 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """slope: bytes per second. since_s: when the level was reached. quiet_from_s: since when a lower one would do.
-    high: (root, bytes) in force. stopped: uid of the workload that is stopped. shape, decisions: kept while equal."""
+    """slope: bytes per second; slope_known: of two readings. since_s: when the level was reached. quiet_from_s: since
+    when a lower one would do. high: (root, bytes) in force. held_s: from when on that shows; held: a reading since
+    then. stopped: uid of the workload that is stopped. shape, decisions: kept while equal."""
 
     level: int = 0
     since_s: float = 0.0
     quiet_from_s: float | None = None
     used: Reading | None = None
     slope: float = 0.0
+    slope_known: bool = False
     high: tuple[tuple[str, int], ...] = ()
+    held_s: float = math.inf
+    held: Reading | None = None
     loosened_s: float = 0.0
     stopped: str = ""
     reclaim: tuple[Reclaim, ...] = ()
@@ -80,6 +90,13 @@ class Ladder:
         assert self.used is not None
         return self.used.value + self.slope * max(self.used.age_s(now_s), 0.0)
 
+    @property
+    def held_slope(self) -> float:
+        """Growth while best effort was held, thus not its own, over the last half second; 0 while that is not known."""
+        if self.used is None or self.held is None or self.used.at_s - self.held.at_s < HOLD_S:
+            return 0.0
+        return max((self.used.value - self.held.value) / (self.used.at_s - self.held.at_s), 0.0)
+
     def seconds_to(self, line: int, now_s: float) -> float:
         """Until usage reaches a line at the present slope; 0 above it, infinite when it does not grow."""
         used = self.used_now(now_s)
@@ -88,23 +105,29 @@ class Ladder:
         return (line - used) / self.slope if self.slope > 0 else math.inf
 
 
-def seen(ladder: Ladder, used: Reading) -> Ladder:
-    """With a new reading; the slope is smoothed over half a second, however far apart the readings are."""
+def seen(ladder: Ladder, used: Reading, ending: bool = False) -> Ladder:
+    """With a new reading; the slope is smoothed over half a second, however far apart the readings are. ending:
+    somebody's memory is coming back, so that a fall says nothing about the growth of the rest."""
     before = ladder.used
     if before is None or used.at_s <= before.at_s:
         return ladder if before is not None else replace(ladder, used=used)
     passed = used.at_s - before.at_s
     weight = 1.0 - math.exp(-passed / SLOPE_TAU_S)
     slope = (used.value - before.value) / passed
-    # Growth alone: what an eviction gave back says nothing about how fast the rest still grows.
-    return replace(ladder, used=used, slope=max(ladder.slope + weight * (slope - ladder.slope), 0.0))
+    if used.at_s < ladder.held_s:
+        ladder = replace(ladder, held=None)
+    elif ladder.held is None or slope < 0 or used.at_s - ladder.held.at_s > SLOPE_TAU_S:
+        ladder = replace(ladder, held=used if ladder.held is None or slope < 0 else before)
+    if ending and slope < 0:
+        return replace(ladder, used=used)
+    return replace(ladder, used=used, slope_known=True, slope=max(ladder.slope + weight * (slope - ladder.slope), 0.0))
 
 
 def climb(ladder: Ladder, view: NodeView, lines: Lines, owner: str, going: frozenset[str]) -> Ladder:
     """The next state on a fresh reading (`seen`). going: uids that are to be evicted; they must be able to end."""
     ladder = _level(ladder, view, lines)
     if ladder.level == 0:
-        return replace(ladder, high=(), stopped="", reclaim=(), shape=(), decisions=())
+        return replace(ladder, high=(), held_s=math.inf, stopped="", reclaim=(), shape=(), decisions=())
     ladder = _reclaim(ladder, view, lines, owner)
     ladder = _high(ladder, view, lines)
     ladder = _stop(ladder, view, going)
@@ -112,12 +135,16 @@ def climb(ladder: Ladder, view: NodeView, lines: Lines, owner: str, going: froze
 
 
 def plan(ladder: Ladder, lines: Lines, now_s: float) -> SurgePlan | None:
-    """When to look again before the next tick: at the next line, and above the last one at each further percent."""
-    far = ladder.used is None or ladder.used_now(now_s) < lines.begin(1) - lines.part(NEAR_PERCENT)
-    if ladder.used is None or (far and ladder.level == 0):
+    """When to look again before the next tick: at the next line, and above the last one at each further half percent.
+    Always while it is not known how fast usage grows."""
+    if ladder.used is None:
+        return SurgePlan(memory_used_bytes=lines.begin(1))
+    near = lines.begin(1) - lines.part(NEAR_PERCENT)
+    if ladder.level == 0 and ladder.slope_known and ladder.used_now(now_s) + ladder.slope * NEAR_S < near:
         return None
     above = [line for level in (1, 2, 3) if (line := lines.begin(level)) > ladder.used.value]
-    line = above[0] if above else int(ladder.used.value) + lines.part(1)
+    further = int(ladder.used.value) + lines.part(LOOK_PERCENT)
+    line = min(above[0], further) if above and ladder.level >= 2 else above[0] if above else further
     # Once best effort is held, pressure tells nothing new, and a wake-up at each look would only add to it.
     pressure = PRESSURE_PERMYRIAD[1] if ladder.level < 2 else None
     return SurgePlan(memory_used_bytes=line, memory_pressure_permyriad=pressure)
@@ -172,7 +199,7 @@ def _high(ladder: Ladder, view: NodeView, lines: Lines) -> Ladder:
     kernel reclaims inside the write, and tries long, in vain, where there is nothing that it can take.
     """
     if ladder.level < 2:
-        return replace(ladder, high=())
+        return replace(ladder, high=(), held_s=math.inf)
     held: dict[str, int] = {}
     fixed: dict[str, int] = {}
     for root in view.be_roots:
@@ -198,7 +225,8 @@ def _high(ladder: Ladder, view: NodeView, lines: Lines) -> Ladder:
             return ladder
         if change > 0:
             ladder = replace(ladder, loosened_s=view.now_s)
-    return replace(ladder, high=tuple(sorted(wanted.items())))
+    held_s = min(ladder.held_s, view.now_s + HOLD_S)
+    return replace(ladder, high=tuple(sorted(wanted.items())), held_s=held_s)
 
 
 def _stop(ladder: Ladder, view: NodeView, going: frozenset[str]) -> Ladder:

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import IO, Any
@@ -153,6 +154,8 @@ class Twin:
                 sys.stdin = os.fdopen(0, closefd=False)
                 code = _become(words[2], words[3:])
                 sys.stdout.flush()
+            except BaseException:
+                traceback.print_exc()
             finally:  # not a step further: what the parent had begun around this is the parent's to end
                 os._exit(code)
         os.close(theirs)

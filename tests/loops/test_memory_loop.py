@@ -4,6 +4,7 @@ faster than the kernel's own killer."""
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -102,6 +103,18 @@ def test_polling_once_per_second_comes_too_late() -> None:
     assert plant.killed_by_kernel
 
 
+def test_at_a_high_threshold_a_steep_surge_is_met_before_it() -> None:
+    """3 % are left above the threshold, less than half a second; a victim takes 0.3 s to end."""
+    batch = [BatchPod(str(number), anon=10, wish=10) for number in range(8)]
+    threshold = Threshold(enable=True, memory_evict_threshold_percent=97)
+    policy = replace(LADDER, slo=NodeSlo(threshold=threshold))
+    plant = MemoryPlant(policy, batch, online=lambda s: min(8 + max(s - 5, 0) * 8.0, 40.0), grace_s=0.3)
+    ticks = list(plant.run(30))
+    assert not plant.killed_by_kernel
+    assert max(tick.used for tick in ticks) < 98.5
+    assert len(plant.evicted) == 3  # 25 % are missing; nobody goes for nothing
+
+
 def test_blindness_evicts_nobody_and_keeps_what_is_throttled() -> None:
     plant = MemoryPlant(LADDER, [BatchPod("a", rate=5.0)], sentinel=False)
     list(plant.run(40))
@@ -151,7 +164,8 @@ def test_nobody_is_evicted_while_throttling_suffices(
     seed=st.integers(0, 2**16),
 )
 def test_whatever_is_evicted_was_needed(rate: float, sizes: list[float], loss: float, seed: int) -> None:
-    """An online surge: the node never runs out, and at every eviction a fresh reading was above the threshold."""
+    """An online surge: the node never runs out. At every eviction a fresh reading was above the threshold, or the surge
+    so steep that nothing would be left before the end of a victim shows."""
     dice = random.Random(seed)
     batch = [BatchPod(str(number), anon=size, wish=size) for number, size in enumerate(sizes)]
     start = max(77.0 - sum(sizes), 1.0)
@@ -169,5 +183,5 @@ def test_whatever_is_evicted_was_needed(rate: float, sizes: list[float], loss: f
         if len(tick.evicted) > known:
             known = len(tick.evicted)
             used = dict(next(e for e in reversed(tick.outcome.effects) if e.kind == "evict").why)["used_bytes"]
-            assert used / 2**30 >= UPPER
+            assert used / 2**30 >= UPPER or used / 2**30 + rate >= 98.9
     assert not plant.killed_by_kernel
