@@ -214,7 +214,11 @@ class Executor:
 
     def _work(self, now_s: float) -> None:
         self._counts = _Counts()
-        due = {key: slot for key, slot in self._book.slots.items() if slot.due_s <= now_s}
+        due = {
+            key: slot
+            for key, slot in self._book.slots.items()
+            if slot.due_s <= now_s and not self._stands(key, slot, now_s)
+        }
         for (target, knob), slot in list(due.items()):
             if knob is Knob.CPU_QUOTA and target:
                 burst = self._imply_burst(target, slot)
@@ -242,6 +246,13 @@ class Executor:
                 self._conclude(job, now_s)
             self._cheer({job.key for job in done if job.ok})
         self._book.plan_next()
+
+    def _stands(self, key: Key, slot: Slot, now_s: float) -> bool:
+        told = self._replies.find(*key)
+        if (told is not None and (slot.entry is None or told.anew)) or not slot.stands():
+            return False
+        self._look_later(slot, now_s)
+        return True
 
     def _examine(self, key: Key, slot: Slot, now_s: float, *, force: bool = False) -> Job | None:
         """Look at one file; a job if it must be written. force: even if it reads as wanted."""
@@ -358,12 +369,16 @@ class Executor:
 
     def _hold(self, slot: Slot, found: Look, now_s: float) -> None:
         slot.raw, slot.fails, slot.told, slot.note = found.raw, 0, "", ""
-        due_s = now_s + self._force_s * (1.0 if slot.confirmed else max(slot.phase(), 0.02))
-        slot.due_s = due_s - due_s % (self._force_s * TOGETHER_SHARE)
+        slot.path = str(found.path) if found.whole else ""
+        self._look_later(slot, now_s)
         slot.confirmed = True
         slot.become(HeldState.HELD, now_s)
         if slot.decision.hot:
             self._book.warm(slot, found)
+
+    def _look_later(self, slot: Slot, now_s: float) -> None:
+        due_s = now_s + self._force_s * (1.0 if slot.confirmed else max(slot.phase(), 0.02))
+        slot.due_s = due_s - due_s % (self._force_s * TOGETHER_SHARE)
 
     def _conclude(self, job: Job, now_s: float) -> None:
         slot = self._book.slots.get(job.key)

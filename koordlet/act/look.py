@@ -26,11 +26,13 @@ class Missing(Enum):
 @dataclass(frozen=True, slots=True)
 class Look:
     """inode: kernfs never reuses one within a boot, so it tells a re-created cgroup from the old one; 0 outside the
-    cgroups, where the path is the identity. raw: of a file of many items this knob's part."""
+    cgroups, where the path is the identity. raw: of a file of many items this knob's part. whole: the knob is all that
+    this file of a cgroup holds."""
 
     path: Path
     inode: int
     raw: bytes
+    whole: bool = False
 
     @property
     def text(self) -> str:
@@ -43,6 +45,7 @@ def look(host: Host, target: str, knob: Knob) -> Look | Missing:
     if path is None:
         return Missing.UNSUPPORTED
     in_cgroup = row.base is Base.CGROUP
+    whole = in_cgroup and row.item is Item.NONE
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
@@ -53,7 +56,7 @@ def look(host: Host, target: str, knob: Knob) -> Look | Missing:
         finally:
             os.close(fd)
         part = select(host.version, knob, target, raw)
-        return Missing.UNSUPPORTED if part is None else Look(path, inode, part)
+        return Missing.UNSUPPORTED if part is None else Look(path, inode, part, whole)
     except OSError as error:
         if not is_gone(error):
             raise
