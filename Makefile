@@ -61,7 +61,8 @@ lab-vm: dev ## a long-lived kernel lab with a hint how to use it
 	@$(BIN)/python -m tests.labs.vm
 
 lab-kernel: dev ## build the kernel lab's kernel with core scheduling, which Debian's lack (root, ten minutes)
-	@apt-get install -y -qq --no-install-recommends linux-source-6.1 bc flex bison libelf-dev xz-utils >/dev/null
+	@apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	  linux-source-6.1 bc flex bison libelf-dev xz-utils >/dev/null
 	@$(BIN)/python -m tests.labs.kernels
 
 check-native: ## plain C checks under ASan and UBSan

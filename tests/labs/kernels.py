@@ -2,7 +2,7 @@
 
 Debian builds all its kernels without CONFIG_SCHED_CORE (6.1 and 6.12, amd64, cloud and rt alike), so core scheduling is
 tried on one made from Debian's sources, with kernel.config and nothing else: no modules, a few minutes to build. It
-lies in the cache of binaries.py. By hand, as nothing builds it unasked: make lab-kernel.
+lies in the cache of binaries.py. `make lab-kernel` builds it, and so does `.ci/run`.
 """
 
 from __future__ import annotations
