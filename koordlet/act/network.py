@@ -19,8 +19,8 @@ from koordlet.model.effect import Effect, EffectReport
 from koordlet.model.podeffects import NetworkClass, PodNetwork
 
 LOOK_S: Final = 10.0
-_OFF: Final = EffectReport(until_s=math.inf)
 """Routes and foreign qdiscs are looked at again this often."""
+_OFF: Final = EffectReport(until_s=math.inf)
 _ROOT: Final = 1
 _MINOR: Final = {"system": 2, "ls": 3, "be": 4}
 _PRIO: Final = {"system": 1, "ls": 2, "be": 3}
