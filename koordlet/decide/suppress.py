@@ -21,7 +21,7 @@ from koordlet.model.knob import Decision, Knob
 from koordlet.model.pod import Tree
 from koordlet.model.slo import SuppressPolicy, Threshold
 from koordlet.model.units import DEFAULT_PERIOD_US
-from koordlet.model.view import NodeView, Outcome, Policy, SurgePlan
+from koordlet.model.view import BeRoot, NodeView, Outcome, Policy, SurgePlan
 from koordlet.model.why import Why, stages
 
 NAME: Final = "suppress"
@@ -42,8 +42,8 @@ _FAULT_PRESSURE: Final = "LS CPU pressure does not fall when BE is cut: ignored 
 @dataclass(frozen=True, slots=True)
 class State:
     """allowance_mcpu: what BE may use, None before the first decision. quota_us (total) or cpus: the same in the
-    policy's own unit, the other is None. own_quotas: of groups below the roots, before ours. shape: what decisions
-    were built from, so that equal answers are the same object. faults: told already."""
+    policy's own unit, the other is None. own_quotas: of groups below the roots, before ours, as seen in these roots.
+    shape: what decisions were built from, so that equal answers are the same object. faults: told already."""
 
     decisions: tuple[Decision, ...] = ()
     shape: tuple[object, ...] = ()
@@ -57,6 +57,7 @@ class State:
     pressure: Pressure = field(default_factory=Pressure)
     pools: Pools | None = None
     own_quotas: Mapping[str, int] = field(default_factory=dict)
+    roots: tuple[BeRoot, ...] = ()
     faults: tuple[str, ...] = ()
 
 
@@ -198,7 +199,9 @@ def _by_quota(
     )
     shares = suppress_quota.split(total, roots)
     values = [suppress_quota.in_period(us, root) for us, root in zip(shares, roots, strict=True)]
-    own = suppress_quota.own_quotas(roots, state.own_quotas)
+    own = state.own_quotas
+    if view.be_roots != state.roots:  # equal ones are the same objects: nothing below them is looked at
+        own = suppress_quota.own_quotas(roots, own)
     shape = ("quota", own, tuple((root.path, value) for root, value in zip(roots, values, strict=True)))
     decisions = state.decisions
     if shape != state.shape:
@@ -227,6 +230,7 @@ def _by_quota(
         pressure=goal.pressure,
         pools=state.pools,
         own_quotas=own,
+        roots=view.be_roots,
         faults=goal.faults,
     )
     return _outcome(view, threshold, capacity, state.faults, after)
