@@ -126,9 +126,9 @@ def test_burst_quota_load(node: Node) -> None:
             agent.skip_if_busy(0.1)  # half of the node is the pool, and from 0.9 of that on nothing grows
             raise
         steps = (20_000, 24_000, 28_800, 34_560, 41_472, 49_766, 59_719, 60_000)
-        for pod, container in seen:  # the pod's is written first, so one may be read between the two
+        for pod, container in seen:  # one after the other, in writing and here: a step may fall between the two
             assert pod in steps
-            assert container in steps[max(steps.index(pod) - 1, 0) : steps.index(pod) + 1]
+            assert container in steps[max(steps.index(pod) - 1, 0) : steps.index(pod) + 2]
         node.stop_load()
         time.sleep(3)
         assert run.quota("a") == (60_000, 60_000)
@@ -223,15 +223,19 @@ with open(sys.argv[1], "rb", buffering=0) as file:
 print("read", flush=True)
 sys.stdin.read()
 """
-DIRECT_READ = """
+DIRECT_IO = """
 import mmap, os, sys, time
-fd = os.open(sys.argv[1], os.O_RDONLY | os.O_DIRECT)
-buffer, total, begun = mmap.mmap(-1, 1 << 18), 0, time.monotonic()
-while total < int(sys.argv[2]):
-    total += os.preadv(fd, [buffer], total)
+device, how, block, amount = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+fd = os.open(device, os.O_RDWR | os.O_DIRECT)
+step = os.preadv if how == "read" else os.pwritev
+buffer, total, begun = mmap.mmap(-1, block), 0, time.monotonic()
+while total < amount:
+    total += step(fd, [buffer], total)
 print(total / (time.monotonic() - begun), flush=True)
 sys.stdin.read()
 """
+BLOCK = 1 << 18
+PAGE = 1 << 12
 
 
 @contextlib.contextmanager
@@ -280,9 +284,9 @@ def has_io(node: Node) -> str | None:
     return None
 
 
-def measured(node: Node, target: str, device: str, amount: int) -> float:
-    """Bytes per second that a process of that group reads."""
-    process = node.run_in(target, DIRECT_READ, device, str(amount))
+def measured(node: Node, target: str, device: str, amount: int, how: str = "read", block: int = BLOCK) -> float:
+    """Bytes per second that a process of that group reads or writes, in blocks of that size."""
+    process = node.run_in(target, DIRECT_IO, device, how, str(block), str(amount))
     assert process.stdout is not None
     speed = float(process.stdout.readline())
     node.stop_load()
@@ -290,7 +294,8 @@ def measured(node: Node, target: str, device: str, amount: int) -> float:
 
 
 def test_io_limits_hold_as_measured(node: Node) -> None:
-    """A real block device: BE reads at the limit, another class as fast as the device is, and the limit goes away."""
+    """A real block device: BE reads and writes at the limits, of bytes and of requests, another class as fast as the
+    device is, and the limits go away."""
     if reason := has_io(node):
         pytest.skip(reason)
     be, ls = node.add_pod("b", "BE"), node.add_pod("a", "LS")
@@ -309,13 +314,22 @@ def test_io_limits_hold_as_measured(node: Node) -> None:
             print(f"free {free / MIB:.1f} MiB/s, BE at a limit of 4: {held / MIB:.2f}, LS meanwhile {other / MIB:.1f}")
             assert 0.5 * limit <= held <= 1.3 * limit
             assert other > 2 * held
-            node.write_slo(blkio(device, readBPS=2 * limit))
+            written = measured(node, be, device, 150 * PAGE, "write", PAGE) / PAGE
+            print(f"BE at a limit of 100 writes/s: {written:.0f}")
+            assert 50 <= written <= 130
+            node.write_slo(blkio(device, readBPS=2 * limit, writeBPS=limit, readIOPS=100))
             until("the new limit", lambda: str(2 * limit) in limits(node, node.besteffort), 10, agent.text)
             double = measured(node, be, device, 16 * MIB)
             assert 0.5 * 2 * limit <= double <= 1.3 * 2 * limit
+            write = measured(node, be, device, 8 * MIB, "write")
+            read = measured(node, be, device, 150 * PAGE, "read", PAGE) / PAGE
+            print(f"BE at a limit of 4 MiB/s writes {write / MIB:.2f}, at one of 100 reads/s {read:.0f}")
+            assert 0.5 * limit <= write <= 1.3 * limit
+            assert 50 <= read <= 130
             node.write_slo({})
             until("given back", lambda: limits(node, node.besteffort) == before, 10, agent.text)
             assert measured(node, be, device, 32 * MIB) > 1.5 * double
+            assert measured(node, be, device, 32 * MIB, "write") > 1.5 * write
         assert limits(node, node.besteffort) == before
 
 

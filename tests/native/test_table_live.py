@@ -246,4 +246,4 @@ def test_both_files_of_the_memory_controller_say_the_same(groups: Groups) -> Non
         assert row.memory_bytes is not None
         assert row.file_bytes is not None
         assert (row.memory_bytes.value, row.file_bytes.value) == (anon, file)
-        assert file >= 16 << 20
+        assert file >= 15 << 20  # pages may be on their way to the lists
