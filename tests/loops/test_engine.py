@@ -324,6 +324,21 @@ def test_an_applier_with_nothing_to_do_is_left_alone_until_something_is_wanted(r
     assert calls == [0, 1, 0, 0, 0]  # what failed is tried again
 
 
+class Ending:
+    """An applier of evictions that notes them."""
+
+    kind = Evict.kind
+
+    def __init__(self, done: list[str]) -> None:
+        self.done = done
+
+    def apply(self, effects: tuple[Effect, ...], now_s: float) -> EffectReport:
+        self.done.extend(effect.target for effect in effects)
+        return EffectReport()
+
+    def restore_all(self, now_s: float, why: str) -> None: ...
+
+
 def test_an_eviction_does_not_wait_for_the_writes(rig: Rig, tmp_path: Path) -> None:
     done: list[str] = []
 
@@ -333,22 +348,13 @@ def test_an_eviction_does_not_wait_for_the_writes(rig: Rig, tmp_path: Path) -> N
             wish = Evict(target="uid-1", why=why, owner=self.name)
             return Outcome((Decision(BE, Knob.CPU_SHARES, 7, why, self.name),), None, effects=(wish,))
 
-    class Ending:
-        kind = Evict.kind
-
-        def apply(self, effects: tuple[Effect, ...], now_s: float) -> EffectReport:
-            done.extend(effect.target for effect in effects)
-            return EffectReport()
-
-        def restore_all(self, now_s: float, why: str) -> None: ...
-
     def write(path: Path, data: bytes) -> None:
         done.append(path.name)
         write_file(path, data)
 
     journal = Journal(tmp_path / "other", "boot")
     rig.parts.act = Executor(rig.tree.host, journal, lambda record: None, writer=write)
-    rig.parts.strategies, rig.parts.appliers = (Wanting("suppress"),), (Ending(),)
+    rig.parts.strategies, rig.parts.appliers = (Wanting("suppress"),), (Ending(done),)
     Engine(rig.parts).tick(rig.now_s)
     journal.close()
     assert done == ["uid-1", "cpu.shares"]
@@ -378,15 +384,6 @@ def test_memory_that_runs_out_amid_the_writes_is_not_kept_waiting_by_them(rig: R
             effects = (Evict(target="uid-1", why=why, owner=self.name),) if over else ()
             return Outcome(wishes, None, effects=effects, plan=SurgePlan(memory_used_bytes=line))
 
-    class Ending:
-        kind = Evict.kind
-
-        def apply(self, effects: tuple[Effect, ...], now_s: float) -> EffectReport:
-            done.extend(effect.target for effect in effects)
-            return EffectReport()
-
-        def restore_all(self, now_s: float, why: str) -> None: ...
-
     def write(path: Path, data: bytes) -> None:
         done.append(path.name)
         write_file(path, data)
@@ -396,7 +393,7 @@ def test_memory_that_runs_out_amid_the_writes_is_not_kept_waiting_by_them(rig: R
 
     journal = Journal(tmp_path / "other", "boot")
     rig.parts.act = Executor(rig.tree.host, journal, lambda record: None, writer=write, observed=observed)
-    rig.parts.strategies, rig.parts.appliers = (Watching("memory"),), (Ending(),)
+    rig.parts.strategies, rig.parts.appliers = (Watching("memory"),), (Ending(done),)
     rig.parts.watch = alarm = Alarm(rig.tree.host)
     engine = Engine(rig.parts)
     engine.tick(rig.now_s)

@@ -49,11 +49,7 @@ def woken(tree: Tree) -> Iterator[Woken]:
     assert wake.error == ""
 
 
-@pytest.mark.parametrize("kube_qos", KubeQos)
-def test_a_pod_of_each_class_and_its_containers(tree: Tree, woken: Woken, kube_qos: KubeQos) -> None:
-    pod = tree.host.dir("cpu", PLAIN.pod_dir("uid-1", kube_qos))
-    pod.mkdir()
-    assert woken.soon()
+def container_told(pod: Path, woken: Woken) -> Path:
     container = pod / "abc"
     for _ in range(200):  # the pod's own watch comes a moment after the pod
         container.mkdir()
@@ -61,6 +57,15 @@ def test_a_pod_of_each_class_and_its_containers(tree: Tree, woken: Woken, kube_q
             break
         container.rmdir()
     assert woken.soon()
+    return container
+
+
+@pytest.mark.parametrize("kube_qos", KubeQos)
+def test_a_pod_of_each_class_and_its_containers(tree: Tree, woken: Woken, kube_qos: KubeQos) -> None:
+    pod = tree.host.dir("cpu", PLAIN.pod_dir("uid-1", kube_qos))
+    pod.mkdir()
+    assert woken.soon()
+    container = container_told(pod, woken)
     container.rmdir()
     assert woken.soon()
     pod.rmdir()
@@ -85,10 +90,4 @@ def test_a_class_made_anew_with_pods_in_it_is_followed(tree: Tree, woken: Woken)
     pod = tree.host.dir("cpu", PLAIN.pod_dir("uid-1", KubeQos.BESTEFFORT))
     pod.mkdir(parents=True)
     assert woken.soon()
-    container = pod / "abc"
-    for _ in range(200):  # the pod's own watch comes a moment after its class
-        container.mkdir()
-        if woken.event.wait(0.05):
-            break
-        container.rmdir()
-    assert woken.soon()
+    container_told(pod, woken)
