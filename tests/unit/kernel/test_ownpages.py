@@ -37,12 +37,14 @@ def test_the_heap_keeps_its_contents() -> None:
 
 def test_memory_moves_onto_a_large_page() -> None:
     with mmap.mmap(-1, 2 * LARGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        # Flags no neighbour has: the kernel would otherwise count this memory and theirs as one mapping.
+        memory.madvise(mmap.MADV_DONTDUMP)
         memory.write(b"x" * len(memory))
         address = int(ffi.cast("uintptr_t", ffi.from_buffer("char[]", memory)))
         start = -(-address // LARGE) * LARGE
         if (rc := lib.kl_pages_collapse(start, LARGE)) != 0:
             pytest.skip(f"MADV_COLLAPSE gives errno {-rc} here (needs Linux 6.1 with transparent huge pages)")
-        assert _large_bytes(start) == LARGE
+        assert _large_bytes(start) >= LARGE  # more where the kernel gives large pages unasked
         assert memory[:] == b"x" * len(memory)
 
 
