@@ -23,6 +23,7 @@ $(STAMP): $(SOURCES) | $(BIN)/python
 	@echo "building koordlet (first time: about a minute)"
 	@$(BIN)/python -m pip install -q 'setuptools>=77' wheel 'cffi>=2'
 	@$(BIN)/python -m pip install -q --no-build-isolation -e '.[demo]'
+	@$(BIN)/python -m compileall -q koordlet
 	@touch $@
 
 build: $(STAMP) ## leaves a working .venv/bin/koordlet
