@@ -300,18 +300,6 @@ def read_knob(host: Host, target: str, knob: Knob, *, effective: bool = False) -
         raise error.at(path or error.path) from None
 
 
-def read_period_us(host: Host, target: str) -> int | None:
-    """CFS period in microseconds; None when gone or unsupported. Raises KernelFileError for garbage."""
-    directory = host.dir("cpu", target)
-    if host.version is CgroupVersion.V1:
-        path = directory / "cpu.cfs_period_us"
-        text = _read(path)
-        return None if text is None else _integer(str(path), text)
-    path = directory / "cpu.max"
-    text = _read(path)
-    return None if text is None else _integer(str(path), _cpu_max(str(path), text)[1])
-
-
 def parse(version: CgroupVersion, knob: Knob, text: str) -> KnobValue:
     """Value of the file's text, in the model's unit. Raises KernelFileError naming the file."""
     row, text = KNOBS[knob], text.strip()

@@ -123,10 +123,6 @@ class Api:
         """PATCH by RFC 7396: objects merge, arrays and scalars replace, null removes."""
         return self._call("PATCH", path, body=body, kind=MERGE_PATCH)
 
-    def delete(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
-        """DELETE. body: DeleteOptions (preconditions)."""
-        return self._call("DELETE", path, body=body)
-
     def read(self, path: str, params: Mapping[str, str] | None = None) -> bytes:
         """GET, undecoded."""
         return self._bytes("GET", path, params, None, "")[1]

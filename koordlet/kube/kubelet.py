@@ -18,7 +18,6 @@ from koordlet.kube.errors import ApiError
 from koordlet.kube.objects import NodeObject
 
 PODS: Final = "/pods/"
-CONFIG: Final = "/configz"
 ADDRESS_TYPES: Final = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
 
 

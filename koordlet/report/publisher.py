@@ -1,7 +1,7 @@
 """Writes to the API server, in one thread, so that no tick ever waits for the network.
 
 Each `Publication` decides when it is due and writes its own object. One that fails waits longer and longer, spread at
-random, and keeps none of the others up. `Cadence` helps a publication to write only what changed, or what is due.
+random, and keeps none of the others up.
 """
 
 from __future__ import annotations
@@ -38,32 +38,6 @@ class Publication(Protocol):
 
     def due(self, snapshot: Snapshot, now_s: float) -> bool: ...
     def publish(self, api: Api, snapshot: Snapshot, now_s: float) -> None: ...
-
-
-class Cadence:
-    """When to write one object: its content changed (not more often than each min_gap_s), or interval_s are over.
-
-    interval_s None: only changes count. content: any value that compares.
-    """
-
-    def __init__(self, interval_s: float | None = None, min_gap_s: float = 0.0) -> None:
-        self.interval_s, self.min_gap_s = interval_s, min_gap_s
-        self._written: tuple[float, object] | None = None
-
-    def due(self, content: object, now_s: float) -> bool:
-        if self._written is None:
-            return True
-        at_s, before = self._written
-        if self.interval_s is not None and now_s - at_s >= self.interval_s:
-            return True
-        return content != before and now_s - at_s >= self.min_gap_s
-
-    def wrote(self, content: object, now_s: float) -> None:
-        self._written = (now_s, content)
-
-    def forget(self) -> None:
-        """Somebody else may have changed or removed the object."""
-        self._written = None
 
 
 @dataclass(slots=True)

@@ -20,7 +20,6 @@ from koordlet.kernel.knobs import (
     knob_path,
     parse,
     read_knob,
-    read_period_us,
     read_text,
     same,
 )
@@ -313,19 +312,16 @@ def test_reading(tmp_path: Path) -> None:
     host = tree.host
     assert read_text(host, "be", Knob.CPU_QUOTA) == "50000 20000"
     assert read_knob(host, "be", Knob.CPU_QUOTA) == 50_000
-    assert read_period_us(host, "be") == 20_000
     assert read_knob(host, "be", Knob.CPUSET) == CpuSet()
     assert read_knob(host, "be", Knob.CPUSET, effective=True) == FOUR_CPUS
     assert read_knob(host, "be", Knob.CPU_IDLE) is None
     assert read_text(host, "gone", Knob.CPU_QUOTA) is None
-    assert read_period_us(host, "gone") is None
 
 
 def test_reading_v1(tmp_path: Path) -> None:
     tree = HostTree(tmp_path, V1)
     tree.cgroup("be", {"cpuset.cpus": "0-3\n"})
     assert read_knob(tree.host, "be", Knob.CPUSET, effective=True) == FOUR_CPUS
-    assert read_period_us(tree.host, "be") == 100_000
     assert read_knob(tree.host, "be", Knob.MEMORY_MIN) is None
 
 
@@ -334,9 +330,6 @@ def test_garbage_on_disk_names_the_whole_path(tmp_path: Path) -> None:
     tree.cgroup("be", {"cpu.max": "what\n"})
     with pytest.raises(KernelFileError) as caught:
         read_knob(tree.host, "be", Knob.CPU_QUOTA)
-    assert caught.value.path == str(tmp_path / "cgroup/be/cpu.max")
-    with pytest.raises(KernelFileError) as caught:
-        read_period_us(tree.host, "be")
     assert caught.value.path == str(tmp_path / "cgroup/be/cpu.max")
 
 

@@ -8,7 +8,7 @@ from koordlet.kube.client import Api
 from koordlet.kube.errors import ApiError
 from koordlet.model.status import ApplyReport, Snapshot, TickStats
 from koordlet.model.view import NodeView
-from koordlet.report.publisher import Cadence, Publisher
+from koordlet.report.publisher import Publisher
 
 API = cast("Api", object())
 SNAPSHOT = Snapshot(NodeView(0.0), {}, ApplyReport(), TickStats(), wall_s=0.0)
@@ -100,20 +100,3 @@ def test_the_thread_writes_and_ends() -> None:
     publisher.stop()
     assert one.at_s
     assert not publisher._thread.is_alive()
-
-
-def test_cadence_of_changes_and_intervals() -> None:
-    cadence = Cadence(interval_s=60, min_gap_s=3)
-    assert cadence.due("a", 0)
-    cadence.wrote("a", 0)
-    assert not cadence.due("a", 59)
-    assert cadence.due("a", 60)
-    assert not cadence.due("b", 2)
-    assert cadence.due("b", 3)
-    cadence.forget()
-    assert cadence.due("a", 1)
-    assert not Cadence()._written
-    only_changes = Cadence()
-    only_changes.wrote("a", 0)
-    assert not only_changes.due("a", 1e9)
-    assert only_changes.due("b", 0)
