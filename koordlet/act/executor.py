@@ -189,7 +189,7 @@ class Executor:
         self._book.touch(slot)
         if old.hot and not decision.hot:
             self._book.cool(slot)
-        if old.value != decision.value or slot.releasing != releasing or old.hot != decision.hot:
+        if old.value != decision.value or slot.releasing != releasing or (decision.hot and not old.hot):
             slot.confirmed = slot.confirmed and old.value == decision.value
             self._book.hurry(slot)
         slot.releasing, slot.implied = releasing, False

@@ -117,10 +117,10 @@ def parse_numa_stat(version: CgroupVersion, text: str) -> dict[int, int]:
     """
     rows: dict[str, dict[int, int]] = {}
     for line in text.splitlines():
-        fields = line.split()
-        if fields:
-            nodes = (_NODE.fullmatch(field) for field in fields[1:])
-            rows[fields[0].partition("=")[0]] = {int(node[1]): int(node[2]) for node in nodes if node}
+        if line.startswith(_NUMA_LINES[version]):  # a few of some forty
+            name, *fields = line.split()
+            nodes = (_NODE.fullmatch(field) for field in fields)
+            rows[name.partition("=")[0]] = {int(node[1]): int(node[2]) for node in nodes if node}
     if version is CgroupVersion.V1:
         pages = rows.get("hierarchical_total", rows.get("total"))
         if pages is None:
@@ -183,6 +183,7 @@ def _plain(text: str) -> bool:
 
 
 _NUMBER: Final = re.compile(r"[0-9]{1,20}")
+_NUMA_LINES: Final = {CgroupVersion.V1: ("hierarchical_total=", "total="), CgroupVersion.V2: ("anon ", "file ")}
 _NODE: Final = re.compile(r"N([0-9]{1,5})=([0-9]{1,20})")
 _DEVICE: Final = re.compile(r"[0-9]{1,10}:[0-9]{1,10}")
 _IO_KEYS: Final = ("rbytes", "wbytes", "rios", "wios")

@@ -18,6 +18,7 @@ from koordlet.kube.errors import ApiError
 from koordlet.kube.objects import NodeObject
 
 PODS: Final = "/pods/"
+CONFIG: Final = "/configz"
 ADDRESS_TYPES: Final = ("Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP")
 
 

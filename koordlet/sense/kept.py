@@ -9,11 +9,11 @@ from typing import Final
 _BYTES: Final = 4096
 
 
-def read_once(path: str) -> bytes:
+def read_once(path: str, limit_bytes: int = _BYTES) -> bytes:
     """Content, without the layers of `open`, which would cost more than the kernel does. Raises OSError."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
-        return os.read(fd, _BYTES)
+        return os.read(fd, limit_bytes)
     finally:
         os.close(fd)
 

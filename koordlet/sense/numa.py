@@ -15,12 +15,15 @@ from koordlet.kernel.host import Host
 from koordlet.kernel.proc import TICKS_PER_S, node_memory, parse_meminfo, read_node_cpu
 from koordlet.model.pod import Pod
 from koordlet.model.topology import NumaNode
+from koordlet.sense.kept import read_once
 
 STEP_S: Final = 10.0
 ROTATION: Final = 6
 """Steps until every pod's pages were read."""
 MAX_STEP_S: Final = 2 * STEP_S
 """Counters further apart give no rate."""
+_STAT_BYTES: Final = 65_536
+"""memory.numa_stat of 32 nodes is a third of it."""
 KIND: Final = "numa"
 SYSTEM_KIND: Final = "system_numa"
 
@@ -43,6 +46,7 @@ class NumaMeter:
 
     def __init__(self, host: Host, rings: Rings) -> None:
         self._host, self._rings = host, rings
+        self._top = host.dir("memory", "")
         self._ticks: tuple[float, dict[str, int]] | None = None
         self._pages: dict[str, Mapping[int, int]] = {}
         self._turn = 0
@@ -113,9 +117,9 @@ class NumaMeter:
         for index, pod in enumerate(pods):
             if pod.cgroup in self._pages and index % ROTATION != self._turn:
                 continue
-            path = self._host.dir("memory", pod.cgroup) / "memory.numa_stat"
             try:
-                self._pages[pod.cgroup] = parse_numa_stat(self._host.version, path.read_text("ascii", "replace"))
+                text = read_once(f"{self._top}/{pod.cgroup}/memory.numa_stat", _STAT_BYTES).decode("ascii", "replace")
+                self._pages[pod.cgroup] = parse_numa_stat(self._host.version, text)
             except FileNotFoundError:
                 self._pages.pop(pod.cgroup, None)
             except (OSError, KernelFileError):

@@ -7,13 +7,12 @@ from collections.abc import Callable
 from koordlet.config.flags import Flags
 from koordlet.kernel.host import Host
 from koordlet.kernel.nvml import Nvml
+from koordlet.kube.kubelet import CONFIG
 from koordlet.kube.objects import NodeObject
 from koordlet.report.device_publication import DeviceInput, DevicePublication
 from koordlet.report.topology_publication import TopologyPublication
 from koordlet.sources.nvidia import NvidiaGpus
 from koordlet.sources.xpu import XpuFiles
-
-CONFIGZ = "/configz"
 
 
 def topology_publications(
@@ -27,7 +26,7 @@ def topology_publications(
         TopologyPublication(
             host,
             node,
-            None if read is None else lambda: read(CONFIGZ),
+            None if read is None else lambda: read(CONFIG),
             interval_s=flags.node_topology_sync_interval_s,
             hugepages="HugePageReport" in flags.gates.enabled,
         ),

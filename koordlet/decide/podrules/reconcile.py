@@ -14,7 +14,7 @@ from typing import Final
 from koordlet.decide.podrules import NAME, PodContext, answer, context_of, cpuset, group_identity, network, terway
 from koordlet.model.effect import Effect
 from koordlet.model.knob import Decision, Knob
-from koordlet.model.pod import Container, HostApp, Pod
+from koordlet.model.pod import Container, HostApp, Pod, PodSet
 from koordlet.model.podevent import Hook, PodAnswer, PodEvent
 from koordlet.model.view import NodeView, Outcome, Policy
 from koordlet.model.why import stages
@@ -31,10 +31,9 @@ _Known = dict[str, tuple[tuple[str, ...], float]]
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """What one pod gets, kept while the pod, the context and its age stay."""
+    """What one pod gets, kept while the pod and the context stay."""
 
     pod: Pod
-    hot: bool
     decisions: tuple[Decision, ...]
     effects: tuple[Effect, ...]
     faults: tuple[str, ...]
@@ -68,7 +67,7 @@ class PodRules:
         if now_s < state.young_until_s and _same(key, state.key):
             return Outcome(state.decisions, state, effects=state.effects, until_s=state.young_until_s)
         context = context_of(view, policy, state.context)
-        known, young, until_s = _ages(view.pods.pods, state.known, now_s)
+        known, young, until_s = _ages(view.pods, state.known, now_s)
         decisions: list[Decision] = []
         effects: list[Effect] = []
         notes: set[str] = set()
@@ -78,11 +77,11 @@ class PodRules:
         for pod in view.pods.pods:
             if not pod.active:
                 continue
-            row, hot = before.get(pod.uid), pod.uid in young
-            if row is None or row.hot is not hot or row.pod != pod:
-                row = _make(pod, context, roots, hot=hot)
+            row = before.get(pod.uid)
+            if row is None or row.pod != pod:
+                row = _make(pod, context, roots)
             kept[pod.uid] = row
-            decisions += row.decisions
+            decisions += map(_hot, row.decisions) if pod.uid in young else row.decisions
             effects += row.effects
             notes.update(row.faults)
         for app in view.host_apps:
@@ -120,10 +119,12 @@ def _same(key: tuple[object, ...], before: tuple[object, ...]) -> bool:
     return len(key) == len(before) and all(new is old or new == old for new, old in zip(key, before, strict=True))
 
 
-def _ages(pods: tuple[Pod, ...], before: _Known | None, now_s: float) -> tuple[_Known, frozenset[str], float]:
-    """What is known now, who is young, and until when. What was there before us is not young."""
+def _ages(pods: PodSet, before: _Known | None, now_s: float) -> tuple[_Known | None, frozenset[str], float]:
+    """What is known now, who is young, and until when. What was there when pods were first known is not young."""
+    if pods.at_s is None:
+        return before, frozenset(), float("inf")
     known: _Known = {}
-    for pod in pods:
+    for pod in pods.pods:
         ids = tuple(container.id for container in pod.containers)
         old = (before or {}).get(pod.uid)
         known[pod.uid] = old if old is not None and old[0] == ids else (ids, float("-inf") if before is None else now_s)
@@ -131,12 +132,15 @@ def _ages(pods: tuple[Pod, ...], before: _Known | None, now_s: float) -> tuple[_
     return known, young, min((known[uid][1] + YOUNG_S for uid in young), default=float("inf"))
 
 
-def _make(pod: Pod, context: PodContext, roots: frozenset[str], *, hot: bool) -> _Made:
+def _hot(decision: Decision) -> Decision:
+    return Decision(decision.target, decision.knob, decision.value, decision.why, decision.owner, hot=True)
+
+
+def _make(pod: Pod, context: PodContext, roots: frozenset[str]) -> _Made:
     answers = list(_answers(pod, context))
-    decisions = [decision for found in answers for decision in _of_pod(found, roots, hot=hot)]
+    decisions = [decision for found in answers for decision in _of_pod(found, roots)]
     return _Made(
         pod,
-        hot,
         (*decisions, *_of_sandbox(pod, context)),
         tuple(effect for found in answers for effect in found.effects),
         tuple(f"pod {pod.key}: {fault}" for found in answers for fault in found.faults),
@@ -159,13 +163,10 @@ def _of_sandbox(pod: Pod, context: PodContext) -> Iterator[Decision]:
             yield Decision(pod.sandbox_cgroup, Knob.CPUSET, cpus, stages(CPUSetAllocator=which), NAME)
 
 
-def _of_pod(found: PodAnswer, roots: frozenset[str], *, hot: bool) -> Iterator[Decision]:
+def _of_pod(found: PodAnswer, roots: frozenset[str]) -> Iterator[Decision]:
     for decision in found.decisions:
-        if decision.target in roots and decision.knob in _CAPPED:
-            continue
-        if hot:
-            decision = Decision(decision.target, decision.knob, decision.value, decision.why, decision.owner, hot=True)
-        yield decision
+        if decision.target not in roots or decision.knob not in _CAPPED:
+            yield decision
 
 
 def _of_host_app(app: HostApp, context: PodContext, roots: frozenset[str]) -> Iterator[Decision]:

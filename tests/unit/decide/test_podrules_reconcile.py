@@ -86,6 +86,14 @@ def test_values_of_a_new_pod_are_watched_closely_for_a_while() -> None:
     assert [(d.key, d.value) for d in later.decisions] == [(d.key, d.value) for d in second.decisions]
 
 
+def test_pods_that_run_when_the_agent_learns_of_any_are_not_new() -> None:
+    unknown = replace(view(), pods=PodSet())
+    started = decide(unknown)
+    later = decide(view(be_pod("old", "x"), revision=2), started.state, 1.0)
+    assert later.decisions
+    assert not any(decision.hot for decision in later.decisions)
+
+
 def test_a_restarted_container_is_new() -> None:
     first = decide(view(be_pod("b", "x")))
     again = decide(view(be_pod("b", "z"), revision=2), first.state, 5.0)
