@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -21,6 +21,16 @@ from koordlet.model.qos import KubeQos, raw_qos
 from koordlet.model.quantity import parse_mcpu, parse_units
 from koordlet.model.settings import PodSettings
 from koordlet.sources.annotations import RESOURCE_STATUS
+from koordlet.sources.podobjects import (
+    RawAmounts,
+    RawContainer,
+    RawMetadata,
+    RawPod,
+    RawPodList,
+    RawResources,
+    RawSpec,
+    RawStatus,
+)
 from koordlet.sources.podrequest import pod_request
 from koordlet.sources.settings import read_settings
 
@@ -88,9 +98,9 @@ class PodDecoder:
             return None, (*errors, f"pod {item.metadata.key}: left out: {error}")
 
 
-def _pod(item: _Pod, kubepods: Kubepods, errors: list[str]) -> Pod:
+def _pod(item: RawPod, kubepods: Kubepods, errors: list[str]) -> Pod:
     """Raises ValueError when the pod has no usable uid or name."""
-    metadata, status = item.metadata, item.status or _Status()
+    metadata, status = item.metadata, item.status or RawStatus()
     if not (metadata.name.isprintable() and metadata.namespace.isprintable()):
         raise ValueError("its name holds control characters")  # they would reach terminals
     kube_qos = _kube_qos(item, errors)
@@ -137,7 +147,7 @@ def _time(text: str | None) -> float | None:
         return None
 
 
-def _uid(metadata: _Metadata) -> str:
+def _uid(metadata: RawMetadata) -> str:
     """The name of the pod's cgroup: a static pod's config hash, which is the uid in the kubelet's own answer
     and an annotation of the mirror pod in the API server's."""
     annotations = metadata.annotations or {}
@@ -152,13 +162,13 @@ def is_static(annotations: Mapping[str, str]) -> bool:
     )
 
 
-def _settings(metadata: _Metadata, errors: list[str]) -> PodSettings:
+def _settings(metadata: RawMetadata, errors: list[str]) -> PodSettings:
     settings = read_settings(metadata.labels or {}, metadata.annotations or {})
     errors.extend(f"pod {metadata.key}: {text}" for _, text in settings.faults)
     return settings
 
 
-def _claims(item: _Pod, settings: PodSettings) -> tuple[tuple[str, str], ...]:
+def _claims(item: RawPod, settings: PodSettings) -> tuple[tuple[str, str], ...]:
     """(volume, claim) of volumes whose I/O the pod limits. A generic ephemeral volume's claim is named after both."""
     limited = {block.name for block in settings.blkio or () if block.type is BlockType.POD_VOLUME}
     found = []
@@ -170,13 +180,13 @@ def _claims(item: _Pod, settings: PodSettings) -> tuple[tuple[str, str], ...]:
     return tuple(found)
 
 
-def _ips(status: _Status) -> tuple[str, ...]:
+def _ips(status: RawStatus) -> tuple[str, ...]:
     return tuple(row.ip for row in status.pod_ips or () if row.ip) or ((status.pod_ip,) if status.pod_ip else ())
 
 
-def _containers(item: _Pod, cgroup: str, kubepods: Kubepods, errors: list[str]) -> tuple[Container, ...]:
+def _containers(item: RawPod, cgroup: str, kubepods: Kubepods, errors: list[str]) -> tuple[Container, ...]:
     """Regular containers and sidecars (init containers that are restarted always)."""
-    spec, status = item.spec or _Spec(), item.status or _Status()
+    spec, status = item.spec or RawSpec(), item.status or RawStatus()
     states = {found.name: found for found in (*(status.container_statuses or ()), *(status.init_statuses or ()))}
     sidecars = [found for found in spec.init_containers or () if found.restart_policy == "Always"]
     made: list[Container] = []
@@ -189,7 +199,7 @@ def _containers(item: _Pod, cgroup: str, kubepods: Kubepods, errors: list[str]) 
                 directory = kubepods.container_dir(cgroup, full_id)
             except ValueError as error:
                 errors.append(f"pod {item.metadata.key}: container {found.name[:64]}: {error}")
-        resources = found.resources or _Resources()
+        resources = found.resources or RawResources()
         made.append(
             Container(
                 name=found.name,
@@ -204,8 +214,8 @@ def _containers(item: _Pod, cgroup: str, kubepods: Kubepods, errors: list[str]) 
     return tuple(made)
 
 
-def _request(item: _Pod, containers: tuple[Container, ...], errors: list[str]) -> Resources:
-    spec = item.spec or _Spec()
+def _request(item: RawPod, containers: tuple[Container, ...], errors: list[str]) -> Resources:
+    spec = item.spec or RawSpec()
     known = {container.name: container.requests for container in containers}
     inits: list[tuple[Resources, bool]] = []
     for found in spec.init_containers or ():
@@ -214,7 +224,7 @@ def _request(item: _Pod, containers: tuple[Container, ...], errors: list[str]) -
         inits.append(
             (known[found.name] if is_sidecar else _amounts(given, item, found, "requests", errors), is_sidecar)
         )
-    whole = _Container("pod")
+    whole = RawContainer("pod")
     return pod_request(
         [known[found.name] for found in spec.containers or ()],
         inits,
@@ -223,7 +233,7 @@ def _request(item: _Pod, containers: tuple[Container, ...], errors: list[str]) -
     )
 
 
-def _amounts(given: _Amounts | None, item: _Pod, found: _Container, which: str, errors: list[str]) -> Resources:
+def _amounts(given: RawAmounts | None, item: RawPod, found: RawContainer, which: str, errors: list[str]) -> Resources:
     if given is None:
         return Resources()
     values: dict[str, int | None] = {}
@@ -245,7 +255,7 @@ def _int64(value: int) -> int:
     return value
 
 
-def _kube_qos(item: _Pod, errors: list[str]) -> KubeQos:
+def _kube_qos(item: RawPod, errors: list[str]) -> KubeQos:
     """status.qosClass, else Kubernetes' own rule over the requests and limits of all containers."""
     text = item.status.qos_class if item.status else ""
     if text:
@@ -253,10 +263,10 @@ def _kube_qos(item: _Pod, errors: list[str]) -> KubeQos:
             return KubeQos(text)
         except ValueError:
             errors.append(f"pod {item.metadata.key}: unknown status.qosClass {text[:64]!r}")
-    spec = item.spec or _Spec()
+    spec = item.spec or RawSpec()
     all_equal, any_set, ignored = True, False, list[str]()
     for found in (*(spec.containers or ()), *(spec.init_containers or ())):
-        resources = found.resources or _Resources()
+        resources = found.resources or RawResources()
         limits = _amounts(resources.limits, item, found, "limits", ignored)
         requests = _amounts(resources.requests, item, found, "requests", ignored)
         for limit, request in (
@@ -270,108 +280,8 @@ def _kube_qos(item: _Pod, errors: list[str]) -> KubeQos:
     return KubeQos.GUARANTEED if all_equal else KubeQos.BURSTABLE
 
 
-# The parts of the answer that are decoded. gc=False: trees without cycles, dropped right after.
-
-
-class _Metadata(msgspec.Struct, gc=False):
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    labels: dict[str, str] | None = None
-    annotations: dict[str, str] | None = None
-    created: str | None = msgspec.field(default=None, name="creationTimestamp")
-    deleted: str | None = msgspec.field(default=None, name="deletionTimestamp")
-
-    @property
-    def key(self) -> str:
-        text = f"{self.namespace[:64]}/{self.name[:253]}"
-        return text if text.isprintable() else ascii(text)
-
-
-_Number = str | int | float | None
-
-
-class _Amounts(msgspec.Struct, gc=False):
-    cpu_mcpu: _Number = msgspec.field(default=None, name="cpu")
-    memory_bytes: _Number = msgspec.field(default=None, name="memory")
-    batch_cpu_mcpu: _Number = msgspec.field(default=None, name="kubernetes.io/batch-cpu")
-    batch_memory_bytes: _Number = msgspec.field(default=None, name="kubernetes.io/batch-memory")
-    mid_cpu_mcpu: _Number = msgspec.field(default=None, name="kubernetes.io/mid-cpu")
-    mid_memory_bytes: _Number = msgspec.field(default=None, name="kubernetes.io/mid-memory")
-
-
-class _Resources(msgspec.Struct, gc=False):
-    requests: _Amounts | None = None
-    limits: _Amounts | None = None
-
-
-class _Container(msgspec.Struct, gc=False):
-    name: str = ""
-    resources: _Resources | None = None
-    restart_policy: str | None = msgspec.field(default=None, name="restartPolicy")
-
-
-class _ClaimRef(msgspec.Struct, gc=False):
-    name: str = msgspec.field(default="", name="claimName")
-
-
-class _Ephemeral(msgspec.Struct, gc=False):
-    pass
-
-
-class _Volume(msgspec.Struct, gc=False):
-    name: str = ""
-    claim: _ClaimRef | None = msgspec.field(default=None, name="persistentVolumeClaim")
-    ephemeral: _Ephemeral | None = None
-
-
-class _Spec(msgspec.Struct, gc=False):
-    volumes: list[_Volume] | None = None
-    containers: list[_Container] | None = None
-    init_containers: list[_Container] | None = msgspec.field(default=None, name="initContainers")
-    priority: int | None = None
-    host_network: bool | None = msgspec.field(default=None, name="hostNetwork")
-    overhead: _Amounts | None = None
-    resources: _Resources | None = None
-
-
-class _State(msgspec.Struct, gc=False):
-    running: dict[str, Any] | None = None
-
-
-class _ContainerStatus(msgspec.Struct, gc=False):
-    name: str = ""
-    container_id: str = msgspec.field(default="", name="containerID")
-    state: _State | None = None
-
-
-class _PodIp(msgspec.Struct, gc=False):
-    ip: str = ""
-
-
-class _Status(msgspec.Struct, gc=False):
-    phase: str = ""
-    pod_ip: str = msgspec.field(default="", name="podIP")
-    pod_ips: list[_PodIp] | None = msgspec.field(default=None, name="podIPs")
-    qos_class: str = msgspec.field(default="", name="qosClass")
-    start_time: str | None = msgspec.field(default=None, name="startTime")
-    container_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="containerStatuses")
-    init_statuses: list[_ContainerStatus] | None = msgspec.field(default=None, name="initContainerStatuses")
-
-
-class _Pod(msgspec.Struct, gc=False):
-    metadata: _Metadata
-    spec: _Spec | None = None
-    status: _Status | None = None
-
-
-class _PodList(msgspec.Struct, gc=False):
-    # Required: an error page that happens to be JSON must not pass as a node without pods.
-    items: list[msgspec.Raw] | None
-
-
-_LIST: Final = msgspec.json.Decoder(_PodList)
-_ITEM: Final = msgspec.json.Decoder(_Pod)
+_LIST: Final = msgspec.json.Decoder(RawPodList)
+_ITEM: Final = msgspec.json.Decoder(RawPod)
 _READ: Final = {
     "cpu_mcpu": parse_mcpu,
     "memory_bytes": parse_units,
