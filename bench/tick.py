@@ -29,7 +29,8 @@ from yardstick import c_loop, paced
 from koordlet import daemon
 from koordlet.config import flags
 from koordlet.loops import Engine
-from koordlet.sense.sampler import Sampler
+from koordlet.sense.sampler import Sampler, raise_descriptor_limit
+from koordlet.wiring import lifetime
 
 BLOCK = 10
 
@@ -57,7 +58,7 @@ def main() -> int:
     if reason := why_not():
         print(f"bench/tick.py: {reason}", file=sys.stderr)
         return 2
-    daemon.raise_descriptor_limit()
+    raise_descriptor_limit()
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.WARNING))
     results = [measure(int(pods), args.passes) for pods in args.pods.split(",")]
     if args.output == "json":
@@ -74,7 +75,7 @@ def measure(pods: int, passes: int) -> Result:
         stack.callback(node.close)
         baseline = c_loop(node, stack)
         engine, sampler, sampled = _engine(node, stack)
-        daemon.settle()
+        lifetime.settle()
         plain: list[float] = []
         ticks: list[float] = []
         writes = 0
@@ -118,7 +119,7 @@ def _engine(node: ScratchNode, stack: contextlib.ExitStack) -> tuple[Engine, Sam
         *(f"--pods={node.tmp}/pods.json", f"--policy={node.tmp}/policy.json", f"--node={node.tmp}/node.json"),
     ]
     with _own_signals():
-        agent = daemon.build(flags.parse(argv, {}), stack, daemon.Stop())
+        agent = daemon.build(flags.parse(argv, {}), stack, lifetime.Stop())
     stack.callback(lambda: agent.executor.restore_all(time.monotonic(), "benchmark ends"))
     sampler = agent.engine.parts.sense
     assert isinstance(sampler, Sampler)

@@ -1,20 +1,14 @@
 """Composition root: the only file that knows all rooms. Builds them, starts them in order, stops them in reverse.
 
 Start: lock -> journal -> inputs, sources, sense -> executor -> doors -> loop. What a crashed predecessor left stays in
-force until the strategies have judged; then what they do not want is given back.
-Stop (SIGTERM, SIGINT): loop ends -> everything written is given back (unless told to keep it) -> doors close.
-SIGHUP looks at the files at once, which happens each tick anyway.
+force until the strategies have judged; then what they do not want is given back. wiring/lifetime has the rest.
 """
 
 from __future__ import annotations
 
-import gc
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
-from dataclasses import dataclass
+from contextlib import ExitStack
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -23,28 +17,25 @@ import structlog
 
 from koordlet.act.executor import Executor
 from koordlet.act.job import Job
-from koordlet.act.journal import Journal, JournalError, read_boot_id
-from koordlet.act.lock import DirectoryLock, Lock, LockedError
+from koordlet.act.journal import Journal, JournalError
+from koordlet.act.lock import LockedError
 from koordlet.act.reclaim import Reclaimer
 from koordlet.config.flags import Flags
 from koordlet.decide.strategies import STRATEGIES
 from koordlet.doors.http import DoorError
 from koordlet.inputs import KubepodsInput, NodeInput, PolicyInput, SupportInput
 from koordlet.kernel.host import Host
-from koordlet.kernel.ownpages import collapse_heap
 from koordlet.kernel.write import write_file
 from koordlet.loops import Engine
-from koordlet.loops import run as run_loop
-from koordlet.model.places import JOURNAL_FILE, LOCK_FILE, SOCKET_FILE
+from koordlet.model.places import SOCKET_FILE
 from koordlet.model.pod import PodSet
 from koordlet.model.psi import Pressures
-from koordlet.model.status import Snapshot
 from koordlet.parts import Parts
 from koordlet.report import logs
 from koordlet.report.audit import AuditLog
 from koordlet.report.auditnames import NamedAudit
 from koordlet.report.metrics import Metrics
-from koordlet.report.notify import Notifier, watchdog_interval_s
+from koordlet.report.notify import Notifier
 from koordlet.report.pages import Pages
 from koordlet.sense.psi import PressureMeter
 from koordlet.sense.sampler import Sampler, raise_descriptor_limit
@@ -56,7 +47,9 @@ from koordlet.wiring.beroots import BeInput, ls_groups
 from koordlet.wiring.doors import events_page, http_door, pod_resources_door
 from koordlet.wiring.evict import ThroughCluster, make_evictor
 from koordlet.wiring.hardware import HardwareInput, make_resctrl
+from koordlet.wiring.lifetime import Agent, Stop
 from koordlet.wiring.metrics import include_node, write_times
+from koordlet.wiring.places import StartError, lock_node, lock_tree, make_host, open_journal
 from koordlet.wiring.runtime import RuntimeDoors
 from koordlet.wiring.sources import Sources, make_sources
 
@@ -64,15 +57,6 @@ if TYPE_CHECKING:
     from koordlet.wiring.cluster import Cluster
 
 log = structlog.get_logger(__name__)
-
-JUDGED_TICKS = 3
-"""By then a rate has been taken, and every strategy has named what it wants."""
-JUDGED_LATEST_S = 30.0
-"""Without pods, what a predecessor left is given back after this."""
-
-
-class StartError(Exception):
-    """The agent cannot start; the text says why and what to do."""
 
 
 def run(flags: Flags) -> int:
@@ -91,102 +75,13 @@ def run(flags: Flags) -> int:
     return 0
 
 
-class Stop:
-    """Signals become bytes on a pipe that the loop waits on, and flags it reads. Handlers do nothing else: they may
-    interrupt anything, a log line included."""
-
-    def __init__(self) -> None:
-        self.asked: signal.Signals | None = None
-        self.reload = False
-        self.wake_fd, self._write_fd = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        signal.set_wakeup_fd(self._write_fd, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._ask)
-
-    def wake(self) -> None:
-        """Let the loop look for news of its sources; from any thread."""
-        with suppress(BlockingIOError):  # full: it is awake already
-            os.write(self._write_fd, b"\0")
-
-    def _ask(self, number: int, _: object) -> None:
-        if number == signal.SIGHUP:
-            self.reload = True
-        else:
-            self.asked = signal.Signals(number)
-
-
-@dataclass(slots=True)
-class Agent:
-    """The built agent; `serve` runs it."""
-
-    flags: Flags
-    engine: Engine
-    executor: Executor
-    doors: RuntimeDoors
-    notifier: Notifier
-    stop: Stop
-
-    def serve(self) -> None:
-        interval_s = watchdog_interval_s()
-        pinged_s, started_s = 0.0, time.monotonic()
-        degraded: tuple[str, ...] = ()
-        reloading = False
-
-        def after_tick(now_s: float) -> None:
-            nonlocal pinged_s, degraded, reloading
-            snapshot = self.engine.snapshot
-            if snapshot is not None and snapshot.degraded != degraded:
-                tell_degraded(degraded, snapshot.degraded)
-                degraded = snapshot.degraded
-            if reloading:  # this tick has looked at every file after the signal
-                reloading = False
-                self.notifier.ready("running")
-                log.info("reload.done")
-            if self.executor.owes and snapshot is not None and self._judged(snapshot, now_s - started_s):
-                self.executor.give_back_left()
-            if self.stop.reload:
-                self.stop.reload = False
-                reloading = True
-                self.notifier.reloading()
-                log.info("reload.asked")
-            if self.engine.stats.ticks == 1:
-                self.notifier.ready("running")
-                settle()
-                log.info("ready", node=snapshot.view.node.name if snapshot else "")
-            if interval_s is not None and now_s - pinged_s >= interval_s:
-                pinged_s = now_s
-                self.notifier.watchdog()
-
-        log.info("start", pid=os.getpid(), standalone=self.flags.standalone, observe=self.flags.observe)
-        try:
-            run_loop(self.engine, lambda: self.stop.asked is not None, self.stop.wake_fd, after_tick)
-        finally:  # whatever ended the loop, nothing of ours stays behind
-            asked = self.stop.asked
-            log.info("stopping", signal=asked.name if asked else "")
-            self.notifier.stopping()
-            self.doors.close()  # or a pod of this moment would get what is being given back
-            if self.flags.restore_on_exit:
-                why = "clean stop" if asked else "the loop failed"
-                for applier in self.engine.parts.appliers:
-                    applier.restore_all(time.monotonic(), why)
-                self.executor.restore_all(time.monotonic(), why)
-        log.info("stopped")
-
-    def _judged(self, snapshot: Snapshot, running_s: float) -> bool:
-        """Whether what nobody wants now is not wanted: the inputs were there, or a write was refused that a value left
-        behind may stand in the way of, or they have not come for too long."""
-        ticks = self.engine.stats.ticks
-        known = snapshot.view.pods.at_s is not None and ticks >= JUDGED_TICKS
-        return known or snapshot.apply.failed > 0 or running_s >= JUDGED_LATEST_S
-
-
 def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     """Everything in order; `stack` undoes it in reverse. Raises StartError and the rooms' own start errors."""
     raise_descriptor_limit()
     host = make_host(flags)
-    stack.enter_context(_lock(flags.run_dir))
+    stack.enter_context(lock_node(flags.run_dir))
     if not flags.observe:
-        stack.enter_context(_tree_lock(host, flags.cgroup_root))
+        stack.enter_context(lock_tree(host, flags.cgroup_root))
     audit = AuditLog(
         flags.audit_log_dir if flags.audit else None,
         verbose=flags.audit_verbose,
@@ -336,65 +231,6 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     log.info("listening", addr=flags.addr, port=door.port, socket=socket_path)
     doors.start()
     return Agent(flags, engine, executor, doors, Notifier(), stop)
-
-
-def settle() -> None:
-    """What lives until now lives for good: keep the collector off it, and make it cheap to reach."""
-    gc.collect()
-    gc.freeze()
-    collapse_heap()
-
-
-def tell_degraded(before: tuple[str, ...], now: tuple[str, ...]) -> None:
-    """What is new is a warning, what is over is none."""
-    if over := [reason for reason in before if reason not in now]:
-        log.info("degraded.over", reasons=over, left=len(now))
-    if fresh := [reason for reason in now if reason not in before]:
-        log.warning("degraded", reasons=fresh)
-
-
-def make_host(flags: Flags) -> Host:
-    """The host's root directories as the flags have them."""
-    return Host.preset(
-        "host" if flags.host_mode else "daemonset",
-        cgroup_root=flags.cgroup_root_dir,
-        sys_root=flags.sys_root_dir,
-        sys_fs_root=flags.sys_fs_root_dir,
-        proc_root=flags.proc_root_dir,
-        var_run_root=flags.var_run_root_dir,
-        run_root=flags.run_root_dir,
-        kubelet_root=flags.var_lib_kubelet_dir,
-    )
-
-
-def open_journal(state_dir: Path, host: Host, stack: ExitStack) -> Journal:
-    """The restore journal of a state directory, locked: `koordlet undo` may know no other place of ours."""
-    try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    except OSError as error:
-        raise StartError(f"--state-dir={state_dir}: {error.strerror}; run as root, or name a writable one") from error
-    stack.enter_context(DirectoryLock(state_dir))
-    journal = Journal(state_dir / JOURNAL_FILE, read_boot_id(host))
-    stack.callback(journal.close)
-    return journal
-
-
-def _lock(run_dir: Path) -> Lock:
-    try:
-        return Lock(run_dir / LOCK_FILE)
-    except LockedError:
-        raise
-    except OSError as error:
-        raise StartError(f"--run-dir={run_dir}: {error.strerror}; run as root, or name a writable one") from error
-
-
-def _tree_lock(host: Host, cgroup_root: str) -> DirectoryLock:
-    """Two agents with different run directories must not share a tree either."""
-    place = host.dir("cpu", cgroup_root.strip("/"))
-    try:
-        return DirectoryLock(place if place.is_dir() else host.dir("cpu", ""))
-    except OSError as error:
-        raise StartError(f"{error.filename}: {error.strerror}; no cgroups there, see --cgroup-root-dir") from error
 
 
 def _cluster(flags: Flags, host: Host, rings: RingStore, metrics: Metrics, stack: ExitStack) -> Cluster:

@@ -26,8 +26,9 @@ from koordlet.cli.run import load_agent
 load_agent()
 from koordlet import daemon
 from koordlet.config.flags import parse
+from koordlet.wiring import lifetime
 with ExitStack() as stack:
-    agent = daemon.build(parse(sys.argv[1:], {}), stack, daemon.Stop())
+    agent = daemon.build(parse(sys.argv[1:], {}), stack, lifetime.Stop())
     begun_s = time.monotonic()
     for tick in range(310):
         snapshot = agent.engine.tick(begun_s + tick)

@@ -9,9 +9,9 @@ from structlog.testing import capture_logs
 
 from koordlet.act.job import Job
 from koordlet.act.look import Look
-from koordlet.daemon import tell_degraded
 from koordlet.model.knob import Knob
 from koordlet.report.metrics import Metrics, Which
+from koordlet.wiring.lifetime import tell_degraded
 from koordlet.wiring.metrics import level, write_times
 
 
