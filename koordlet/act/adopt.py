@@ -16,7 +16,8 @@ from koordlet.act.journal import Entry, Journal
 from koordlet.act.look import Look
 from koordlet.act.newborn import parents
 from koordlet.kernel.host import CgroupVersion, Host
-from koordlet.kernel.knobs import V1_UNLIMITED_BYTES, KnobValueError, encode, same
+from koordlet.kernel.knobs import V1_UNLIMITED_BYTES
+from koordlet.kernel.knobtext import KnobValueError, encode, same
 from koordlet.model.knob import Knob, KnobValue
 from koordlet.model.units import UNLIMITED, WEIGHT_DEFAULT, shares_to_weight, shares_to_weight_log
 

@@ -17,7 +17,7 @@ from koordlet.act.look import Look, value_of
 from koordlet.act.newborn import children, glance, inherited
 from koordlet.act.order import Key
 from koordlet.kernel.host import CgroupVersion, Host
-from koordlet.kernel.knobs import encode
+from koordlet.kernel.knobtext import encode
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Knob
 

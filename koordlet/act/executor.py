@@ -32,7 +32,8 @@ from koordlet.act.slot import AT_ONCE, NEVER, Slot
 from koordlet.act.undo import undo
 from koordlet.act.writes import Observed, Writer, carry_out
 from koordlet.kernel.host import Host
-from koordlet.kernel.knobs import encode, ensure_target, knob_path, same
+from koordlet.kernel.knobs import ensure_target, knob_path
+from koordlet.kernel.knobtext import encode, same
 from koordlet.kernel.write import write_file
 from koordlet.model.audit import AuditSink
 from koordlet.model.knob import RESTORE, Decision, Knob, Restore

@@ -16,7 +16,8 @@ import structlog
 from koordlet.act.attributes import Attributes
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import Host
-from koordlet.kernel.knobs import encode, knob_path
+from koordlet.kernel.knobs import knob_path
+from koordlet.kernel.knobtext import encode
 from koordlet.kernel.write import write_file
 from koordlet.model.knob import Knob
 

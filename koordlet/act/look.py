@@ -11,7 +11,8 @@ from typing import Final
 from koordlet.kernel.errors import KernelFileError, is_gone
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobitems import select
-from koordlet.kernel.knobs import KNOBS, Base, Item, Unit, encode, knob_path, parse, same
+from koordlet.kernel.knobs import KNOBS, Base, Item, Unit, knob_path
+from koordlet.kernel.knobtext import encode, parse, same
 from koordlet.model.knob import Knob, KnobValue
 
 CONTENT_MAX: Final = 65_536

@@ -12,7 +12,7 @@ from typing import Final
 from koordlet.act.journal import Entry
 from koordlet.act.look import CONTENT_MAX, Look, as_text
 from koordlet.kernel.host import CgroupVersion
-from koordlet.kernel.knobs import KnobValueError, encode
+from koordlet.kernel.knobtext import KnobValueError, encode
 from koordlet.model.knob import Decision, Restore
 from koordlet.model.status import Held, HeldState
 

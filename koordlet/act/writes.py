@@ -23,7 +23,7 @@ from koordlet.act.unpin import everything
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobitems import address, select
-from koordlet.kernel.knobs import encode, in_force
+from koordlet.kernel.knobtext import encode, in_force
 
 Writer = Callable[[Path, bytes], None]
 Observed = Callable[[Job, float, bool], None]

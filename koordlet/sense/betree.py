@@ -19,7 +19,8 @@ import structlog
 
 from koordlet.kernel.errors import KernelFileError
 from koordlet.kernel.host import CgroupVersion, Host
-from koordlet.kernel.knobs import knob_path, parse
+from koordlet.kernel.knobs import knob_path
+from koordlet.kernel.knobtext import parse
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Knob, KnobValue
 from koordlet.model.pod import Tree

@@ -13,7 +13,8 @@ from typing import Final
 
 from koordlet.kernel.errors import KernelFileError
 from koordlet.kernel.host import CgroupVersion, Host
-from koordlet.kernel.knobs import knob_path, parse
+from koordlet.kernel.knobs import knob_path
+from koordlet.kernel.knobtext import parse
 from koordlet.model.knob import Knob
 from koordlet.sense.betree import Levels
 from koordlet.sense.kept import read_once

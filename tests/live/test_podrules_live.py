@@ -10,9 +10,9 @@ import pytest
 
 from koordlet.kernel import coresched
 from koordlet.kernel.host import Host
-from koordlet.kernel.knobs import read_knob
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Knob
+from tests.hosts.knobs import read_knob
 from tests.live.node import CPUS, Node, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]

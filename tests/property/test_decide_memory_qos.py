@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordlet.kernel.host import CgroupVersion
-from koordlet.kernel.knobs import encode
+from koordlet.kernel.knobtext import encode
 from koordlet.model.knob import Knob
 from koordlet.model.memory_qos import MemoryClass, MemoryClasses, MemoryQos
 from koordlet.model.pod import Pod

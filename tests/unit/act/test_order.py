@@ -2,7 +2,7 @@ import pytest
 
 from koordlet.act.order import Change, Step, plan
 from koordlet.kernel.host import CgroupVersion
-from koordlet.kernel.knobs import encode, parse
+from koordlet.kernel.knobtext import encode, parse
 from koordlet.model.cpuset import CpuSet
 from koordlet.model.knob import Knob, KnobValue
 from tests.hosts.cases import case_json

@@ -8,7 +8,8 @@ import pytest
 
 from koordlet.kernel.host import CgroupVersion
 from koordlet.kernel.knobitems import address, select
-from koordlet.kernel.knobs import KnobValueError, encode, ensure_target, knob_path, parse, same
+from koordlet.kernel.knobs import ensure_target, knob_path
+from koordlet.kernel.knobtext import KnobValueError, encode, parse, same
 from koordlet.model.knob import Knob
 from tests.hosts.tree import HostTree
 
