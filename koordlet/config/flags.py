@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import math
 import os
 import textwrap
 from collections.abc import Mapping
@@ -13,8 +12,8 @@ from typing import Final
 
 from koordlet.config.errors import UsageError
 from koordlet.config.flagtable import FLAGS, Flag, Kind, Status
+from koordlet.config.flagvalues import Value, Values, parsed
 from koordlet.config.gates import Gates, parse_gates
-from koordlet.config.gosyntax import parse_bool, parse_duration_ns, parse_int
 from koordlet.config.hookflags import HookFlags, read_hook_flags
 from koordlet.model.pinning import MemsMode, Partition, PinOptions
 
@@ -134,7 +133,7 @@ def parse(argv: list[str], env: Mapping[str, str]) -> Flags:
     if not standalone and not env.get("NODE_NAME"):
         raise UsageError("environment variable NODE_NAME is empty; without a cluster use --mode standalone")
     mode = "standalone" if standalone else "host" if host_mode else "daemonset"
-    read = _Values({flag.name: _value(flag, given, mode) for flag in FLAGS})
+    read = Values({flag.name: _value(flag, given, mode) for flag in FLAGS})
     gates = parse_gates(read.text("feature-gates"))
     if bool(read.text("tls-cert-file")) != bool(read.text("tls-private-key-file")):
         raise UsageError("flags -tls-cert-file and -tls-private-key-file: one without the other")
@@ -266,7 +265,7 @@ def _shown(flag: Flag, mode: str) -> str:
     """A default as people read it: Go's greatest numbers stand for "no limit"."""
     text = flag.default_in(mode)
     endless = {Kind.DURATION: _ENDLESS_S, Kind.INT: 2**31 - 1}.get(flag.kind)
-    value = _parsed(flag, text)
+    value = parsed(flag, text)
     return "no limit" if endless is not None and float(value) >= endless else text or "empty"
 
 
@@ -296,7 +295,7 @@ def _split(argv: list[str]) -> dict[str, str]:
                 raise UsageError(f"flag -{name} needs a value")
             else:
                 text, index = argv[index], index + 1
-        _parsed(flag, text)
+        parsed(flag, text)
         given[name] = f"{given[name]},{text}" if flag.kind is Kind.MAP and given.get(name) else text
     return given
 
@@ -308,58 +307,8 @@ def _standalone(given: dict[str, str], env: Mapping[str, str]) -> bool:
     return not env.get("NODE_NAME") and not any(_BY_NAME[name].k8s for name in given)
 
 
-_Value = bool | int | float | str
-
-
-def _value(flag: Flag, given: dict[str, str], mode: str) -> _Value:
-    return _parsed(flag, given.get(flag.name, flag.default_in(mode)))
-
-
-def _parsed(flag: Flag, text: str) -> _Value:
-    """The typed value; durations in seconds, maps as text. Raises UsageError."""
-    try:
-        value: _Value = text
-        if flag.kind is Kind.BOOL:
-            value = parse_bool(text)
-        elif flag.kind is Kind.INT:
-            value = parse_int(text)
-        elif flag.kind is Kind.DURATION:
-            value = parse_duration_ns(text) / 1e9
-        elif flag.kind is Kind.FLOAT:
-            value = _float(text)
-        elif flag.kind is Kind.MAP:
-            _check_map(text)
-        elif "\0" in text:
-            raise ValueError("a text without zero bytes")
-        if flag.choices and value not in flag.choices:
-            raise ValueError(" or ".join(flag.choices))
-        if flag.low is not None and isinstance(value, (int, float)) and value < flag.low:
-            unit = " s" if flag.kind is Kind.DURATION else ""
-            raise ValueError(f"at least {flag.low:g}{unit}")
-        if flag.low is not None and flag.kind is Kind.DURATION and isinstance(value, float) and value > flag.high:
-            raise ValueError(f"at most {flag.high:g} s")
-    except ValueError as error:
-        raise UsageError(f"flag -{flag.name}: {text[:80]!r} is not allowed, expected {error}") from error
-    return value
-
-
-def _float(text: str) -> float:
-    try:
-        value = float(text) if text.isascii() and "_" not in text and text == text.strip() else math.nan
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
-        raise ValueError("a finite number")
-    return value
-
-
-def _check_map(text: str) -> None:
-    for item in text.split(","):
-        name, equals, value = item.partition("=")
-        if item.strip() and (not equals or not name.strip()):
-            raise ValueError("name=true,name=false,...")
-        if equals:
-            parse_bool(value.strip())
+def _value(flag: Flag, given: dict[str, str], mode: str) -> Value:
+    return parsed(flag, given.get(flag.name, flag.default_in(mode)))
 
 
 def _warnings(given: dict[str, str], gates: Gates) -> tuple[str, ...]:
@@ -367,52 +316,9 @@ def _warnings(given: dict[str, str], gates: Gates) -> tuple[str, ...]:
     ignored = [
         f"flag -{flag.name} has no effect: {flag.help}"
         for flag in (_BY_NAME[name] for name in given)
-        if flag.status is Status.IGNORED and _parsed(flag, given[flag.name]) != _parsed(flag, flag.default)
+        if flag.status is Status.IGNORED and parsed(flag, given[flag.name]) != parsed(flag, flag.default)
     ]
     return (*ignored, *gates.warnings)
-
-
-class _Values:
-    """Typed access to the values of the table."""
-
-    def __init__(self, values: dict[str, _Value]) -> None:
-        self._values = values
-
-    def text(self, name: str) -> str:
-        return str(self._values[name])
-
-    def switch(self, name: str) -> bool:
-        return self._values[name] is True
-
-    def number(self, name: str, high: int = 2**31 - 1) -> int:
-        value = int(self._values[name])
-        if value > high:
-            raise UsageError(f"flag -{name}: {value} is not allowed, expected at most {high}")
-        return value
-
-    def seconds(self, name: str) -> float:
-        return float(self._values[name])
-
-    def decimal(self, name: str) -> float:
-        return float(self._values[name])
-
-    def path(self, name: str) -> Path:
-        found = self.path_or_none(name)
-        if found is None:
-            raise UsageError(f"flag -{name}: empty, expected a path")
-        return found
-
-    def path_or_none(self, name: str) -> Path | None:
-        text = self.text(name)
-        return Path(text) if text else None
-
-    def addr(self, name: str) -> str:
-        text = self.text(name)
-        host, colon, port = text.rpartition(":")
-        bare = ":" in host and not host.startswith("[")
-        if not colon or bare or not (port.isascii() and port.isdigit() and int(port) <= 65535):
-            raise UsageError(f"flag -{name}: {text[:80]!r} is not allowed, expected host:port, [address]:port or :port")
-        return text
 
 
 _ENDLESS_S: Final = 100 * 366 * 86_400.0
