@@ -21,6 +21,15 @@ class Book:
         self.last = ApplyReport()
         self._stale = False
 
+    def clear(self) -> None:
+        """Forget every slot; closes the kept descriptors."""
+        for slot in self.slots.values():
+            slot.cool()
+        self.slots.clear()
+        self._hot.clear()
+        self.next_due_s, self._shadowed, self._stale = NEVER, (), False
+        self.last = ApplyReport()
+
     def check_hot(self) -> None:
         """Read back the kept descriptors; what no longer reads as it should is due."""
         for slot in list(self._hot.values()):

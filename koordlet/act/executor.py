@@ -6,13 +6,13 @@ it writes nothing. Everything else is verified once per `force_s`, spread over t
 One slot per (target, knob). A slot is looked at when its wish is new, when it is due (retry, forced check) or when a
 hot file no longer reads as before; `carry_out` then writes all changes of the pass together, in order.
 
-Longer than most files: one state machine over a slot; what could stand alone is in slot, book, writes and records.
+What comes of a look or a write is in act/outcome.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 import structlog
@@ -26,13 +26,14 @@ from koordlet.act.journal import Entry, Journal, JournalError
 from koordlet.act.look import Look, Missing, as_text, look
 from koordlet.act.merge import merge
 from koordlet.act.newborn import inherited
-from koordlet.act.order import Key
+from koordlet.act.order import Key, ancestors
+from koordlet.act.outcome import Counts, Outcomes
 from koordlet.act.records import Teller
-from koordlet.act.slot import AT_ONCE, NEVER, Slot
+from koordlet.act.slot import NEVER, Slot
 from koordlet.act.undo import undo
 from koordlet.act.writes import Observed, Writer, carry_out
 from koordlet.kernel.host import Host
-from koordlet.kernel.knobs import ensure_target, knob_path
+from koordlet.kernel.knobs import ensure_target
 from koordlet.kernel.knobtext import encode, same
 from koordlet.kernel.write import write_file
 from koordlet.model.audit import AuditSink
@@ -42,20 +43,8 @@ from koordlet.model.why import why_text
 
 log = structlog.get_logger(__name__)
 
-BACKOFF_MAX_S: Final = 60.0
-TOGETHER_SHARE: Final = 1 / 12
-"""Of the time between two looks at a file: those that fall due within it are looked at in one pass, so that most ticks
-of a full node look at none."""
 DRIFT_TOLD_S: Final = 60.0
 """One log line per knob in that time; the audit log and the metrics have each repair."""
-
-
-@dataclass(slots=True)
-class _Counts:
-    written: int = 0
-    restored: int = 0
-    failed: int = 0
-    drifted: int = 0
 
 
 class Executor:
@@ -84,11 +73,10 @@ class Executor:
         self._journal = None if observe else journal
         self._audit = audit
         self._tell = Teller(host, audit)
-        self._force_s = force_s
         self._writer, self._observed = writer, observed
         self._taken: dict[str, Sequence[Decision]] = {}
         self._book = Book(host)
-        self._counts = _Counts()
+        self._done = Outcomes(host, self._journal, self._book, self._tell, force_s)
         self._replies: Replies = replies or NoReplies()
         self._adopted: list[tuple[Slot, Entry, Entry | None]] = []
         self.owes = self._journal is not None and bool(self._journal.live())
@@ -102,7 +90,7 @@ class Executor:
         self._book.check_hot()
         if self._book.next_due_s <= now_s:
             self._work(now_s)
-        return self._report()
+        return self._done.report()
 
     def held(self) -> tuple[Held, ...]:
         return self._book.last.held
@@ -130,7 +118,7 @@ class Executor:
         wanted = {slot.entry.id for slot in slots if slot.entry is not None}
         for entry in self._journal.live():
             if entry.owner == along.OWNER and any(
-                (up, entry.knob) in self._book.slots for up in _ancestors(entry.target)
+                (up, entry.knob) in self._book.slots for up in ancestors(entry.target)
             ):
                 wanted.add(entry.id)  # it goes back with the group that it came along with
         why = "left by a previous run"
@@ -144,8 +132,8 @@ class Executor:
 
     def restore_all(self, now_s: float, why: str) -> ApplyReport:
         """Give everything back, for a clean stop. What fails stays in the journal for the next start or `undo`."""
-        self.close()
-        self._book, self._taken = Book(self._host), {}
+        self._book.clear()
+        self._taken = {}
         report = self._book.report()
         if self._journal is None:
             return report
@@ -202,7 +190,7 @@ class Executor:
         if knob is Knob.CPU_SHARES:
             idle = wanted.get((target, Knob.CPU_IDLE))
             if idle is not None and idle.value == 1:
-                self._drop(slot)  # not writable now; the journal has the weight for when cpu.idle is cleared
+                self._done.drop(slot)  # not writable now; the journal has the weight for when cpu.idle is cleared
                 return
         if knob is Knob.CPU_BURST and isinstance(wanted.get((target, Knob.CPU_QUOTA)), Decision):
             slot.implied = True  # the original may not fit under the quota
@@ -214,7 +202,7 @@ class Executor:
     # one pass
 
     def _work(self, now_s: float) -> None:
-        self._counts = _Counts()
+        self._done.counts = Counts()
         due = {
             key: slot
             for key, slot in self._book.slots.items()
@@ -244,15 +232,15 @@ class Executor:
             slots = self._book.slots
             done = carry_out(self._host, self._journal, jobs.values(), self._writer, self._observed, slots)
             for job in done:
-                self._conclude(job, now_s)
-            self._cheer({job.key for job in done if job.ok})
+                self._done.conclude(job, now_s)
+            self._done.cheer({job.key for job in done if job.ok})
         self._book.plan_next()
 
     def _stands(self, key: Key, slot: Slot, now_s: float) -> bool:
         told = self._replies.find(*key)
         if (told is not None and (slot.entry is None or told.anew)) or not slot.stands():
             return False
-        self._look_later(slot, now_s)
+        self._done.look_later(slot, now_s)
         return True
 
     def _examine(self, key: Key, slot: Slot, now_s: float, *, force: bool = False) -> Job | None:
@@ -263,32 +251,32 @@ class Executor:
             data = b"" if slot.releasing or isinstance(value, Restore) else encode(version, knob, value)
         except ValueError as error:  # only another wish can help
             if slot.releasing:
-                self._drop(slot)
+                self._done.drop(slot)
                 return None
-            self._fail(slot, str(error), now_s, due_s=NEVER, tried=str(value))
+            self._done.fail(slot, str(error), now_s, due_s=NEVER, tried=str(value))
             return None
         try:
             found = look(self._host, target, knob)
         except OSError as error:
-            self._fail(slot, error.strerror or str(error), now_s, errno=error.errno or 0)
+            self._done.fail(slot, error.strerror or str(error), now_s, errno=error.errno or 0)
             return None
         if isinstance(found, Missing):
-            self._missing(slot, found, now_s)
+            self._done.missing(slot, found, now_s)
             return None
         self._recognise(slot, target, found)
         if slot.releasing or isinstance(value, Restore):
             return self._give_back(slot, found)
         if same(version, knob, value, found.text) and not force:
-            self._hold(slot, found, now_s)
+            self._done.hold(slot, found, now_s)
             return None
         if slot.confirmed and not force:
-            self._counts.drifted += 1
+            self._done.counts.drifted += 1
             slot.confirmed, slot.note = False, "drift"
             if now_s >= slot.drift_due_s:  # somebody who fights us would fill the log
                 slot.drift_due_s = now_s + DRIFT_TOLD_S
                 log.info("knob.drift", target=target, knob=knob.value, found=found.text, wanted=as_text(data))
         if self._journal is None:
-            self._observe(slot, found, as_text(data), now_s)
+            self._done.observe(slot, found, as_text(data), now_s)
             return None
         decision = slot.decision
         reason = why_text(decision.why)
@@ -297,7 +285,7 @@ class Executor:
     def _recognise(self, slot: Slot, target: str, found: Look) -> None:
         """Is it the cgroup we know? If not, what did it say before us?"""
         if slot.inode != found.inode:
-            self._forget(slot)
+            self._done.forget(slot)
             slot.inode, slot.confirmed = found.inode, False
             slot.original = inherited(self._host, self._journal, target, slot.decision.knob, found) or found.raw
         if slot.entry is None and self._journal is not None:
@@ -340,7 +328,7 @@ class Executor:
             journal.settle((), [entry])
             if now is Standing.FOREIGN:
                 self._tell("restore", slot.decision, found.text, found.text, note="foreign value kept")
-        self._drop(slot)
+        self._done.drop(slot)
         return None
 
     def _imply_burst(self, target: str, quota: Slot) -> Slot | None:
@@ -365,146 +353,3 @@ class Executor:
             slot.decision, slot.confirmed, slot.held = decision, False, None
         slot.implied, slot.releasing = True, False
         return slot
-
-    # outcomes
-
-    def _hold(self, slot: Slot, found: Look, now_s: float) -> None:
-        slot.raw, slot.fails, slot.told, slot.note = found.raw, 0, "", ""
-        slot.path = str(found.path) if found.whole else ""
-        self._look_later(slot, now_s)
-        slot.confirmed = True
-        slot.become(HeldState.HELD, now_s)
-        if slot.decision.hot:
-            self._book.warm(slot, found)
-
-    def _look_later(self, slot: Slot, now_s: float) -> None:
-        due_s = now_s + self._force_s * (1.0 if slot.confirmed else max(slot.phase(), 0.02))
-        slot.due_s = due_s - due_s % (self._force_s * TOGETHER_SHARE)
-
-    def _conclude(self, job: Job, now_s: float) -> None:
-        slot = self._book.slots.get(job.key)
-        if job.ok and job.restoring:
-            self._counts.restored += 1
-            decision = slot.decision if slot is not None else Decision(job.target, job.knob, RESTORE, (), "")
-            self._tell("restore", replace(decision, why=()), job.look.text, as_text(job.after))
-            if slot is not None and slot.releasing:
-                self._drop(slot)
-        elif slot is None:  # came along with another job; the journal still has it
-            if job.ok and job.owner == along.OWNER and job.value is not None:
-                decision = Decision(job.target, job.knob, job.value, (), job.owner)
-                self._tell("write", decision, job.look.text, as_text(job.after), note=job.reason)
-        elif job.gone:
-            self._missing(slot, Missing.GONE, now_s)
-        elif not job.ok:
-            slot.entry = job.entry or slot.entry
-            self._fail(
-                slot,
-                job.error,
-                now_s,
-                errno=job.errno,
-                before=job.look.text,
-                tried=as_text(job.data),
-                quiet=job.unrecorded,
-            )
-        else:
-            self._counts.written += 1
-            slot.entry = job.entry
-            note, slot.since_s, slot.held = slot.note, now_s, None
-            self._hold(slot, replace(job.look, raw=job.after), now_s)
-            self._tell("write", slot.decision, job.look.text, as_text(job.after), note=note)
-
-    def _cheer(self, written: set[Key]) -> None:
-        """Relatives of what went through, that were refused before for the order's sake, may pass now."""
-        if not written or not any(slot.fails for slot in self._book.slots.values()):
-            return
-        above = {(up, knob) for target, knob in written for up in _ancestors(target)}
-        for (target, knob), slot in self._book.slots.items():
-            if slot.fails and ((target, knob) in above or any((up, knob) in written for up in _ancestors(target))):
-                slot.due_s = AT_ONCE
-
-    def _missing(self, slot: Slot, missing: Missing, now_s: float) -> None:
-        self._forget(slot)
-        slot.inode, slot.confirmed = -1, False
-        if slot.releasing:
-            self._drop(slot)
-        elif missing is Missing.GONE:
-            slot.fails += 1
-            slot.due_s = now_s if slot.decision.hot else now_s + _backoff_s(slot.fails)
-            slot.become(HeldState.GONE, now_s)
-        else:
-            slot.due_s = NEVER
-            slot.become(HeldState.UNSUPPORTED, now_s, "no such file here")
-            self._tell.unsupported(slot.decision)
-
-    def _fail(
-        self,
-        slot: Slot,
-        error: str,
-        now_s: float,
-        *,
-        errno: int = 0,
-        due_s: float | None = None,
-        before: str = "",
-        tried: str = "",
-        quiet: bool = False,
-    ) -> None:
-        """One log line and one audit record until it succeeds or something else is wanted; then back-off."""
-        self._book.cool(slot)  # else it is found moved, and tried again, in each tick
-        self._counts.failed += 1
-        slot.fails += 1
-        slot.due_s = now_s + _backoff_s(slot.fails) if due_s is None else due_s
-        slot.become(HeldState.FAILED, now_s, error)
-        if slot.fails == 1 and not quiet:
-            decision = slot.decision
-            path = decision.target if due_s == NEVER else str(knob_path(self._host, decision.target, decision.knob))
-            log.warning("knob.write_failed", knob=decision.knob.value, path=path, value=tried, errno=errno, error=error)
-            self._tell("refused", decision, before, tried, error=error)
-
-    def _observe(self, slot: Slot, found: Look, wanted: str, now_s: float) -> None:
-        self._book.cool(slot)
-        slot.due_s = now_s + self._force_s
-        slot.become(HeldState.OBSERVED, now_s)
-        if slot.told != wanted:
-            slot.told = wanted
-            self._tell("observe", slot.decision, found.text, wanted)
-
-    def _forget(self, slot: Slot) -> None:
-        """The file is not there any more: nothing to give back."""
-        self._book.cool(slot)
-        if slot.entry is not None and self._journal is not None:
-            self._journal.settle((), [slot.entry])
-        slot.entry, slot.held = None, None
-
-    def _drop(self, slot: Slot) -> None:
-        self._book.drop(slot)
-        target, knob = slot.decision.key
-        weight = (target, Knob.CPU_SHARES)
-        if knob is Knob.CPU_IDLE and weight not in self._book.slots and self._journal is not None:
-            # somebody else may have cleared it, which resets the weight
-            owner = slot.decision.owner
-            self._book.slots[weight] = Slot(Decision(target, Knob.CPU_SHARES, RESTORE, (), owner), releasing=True)
-
-    def _report(self) -> ApplyReport:
-        report, counts = self._book.report(), self._counts
-        if counts == _IDLE:
-            return report
-        self._counts = _Counts()
-        return replace(
-            report,
-            written=counts.written,
-            restored=counts.restored,
-            failed=counts.failed,
-            drifted=counts.drifted,
-        )
-
-
-_IDLE: Final = _Counts()
-
-
-def _backoff_s(fails: int) -> float:
-    return min(2.0 ** min(fails - 1, 10), BACKOFF_MAX_S)
-
-
-def _ancestors(target: str) -> Iterator[str]:
-    while target := target.rpartition("/")[0]:
-        yield target
