@@ -30,6 +30,8 @@ ROOT = Path(__file__).resolve().parents[2]
 MODULES = ("virtio_pci", "9p", "9pnet_virtio", "overlay", "loop")
 BOOT_S = 80
 """A boot takes 9-24 s here; a stalled one never ends."""
+SILENT_S = 180.0
+"""The guest gives a sign of life each 5 s; under a full load it may be late."""
 BOOTS = 3
 CPU = "Skylake-Server-v4,-erms"
 """Without fast string instructions the kernel clears pages by eight bytes at a time, each of which costs the emulator
@@ -123,6 +125,7 @@ UNITS = {
 SERVE = """export HOME=/root PATH={path} PYTHON={python} KOORDLET_GUEST=1
 cd {root}
 uname -r > /run/lab/up
+(while :; do echo > /run/lab/beat; read -r -t 5 <> <(:); done) > /dev/null 2>&1 &
 n=0
 while [ ! -e /run/lab/stop ]; do
   if [ -e /run/lab/$n.job ]; then
@@ -157,6 +160,14 @@ def kernel() -> Path | None:
     return max(images, key=lambda p: [int(n) for n in re.findall(r"\d+", p.name)], default=None)
 
 
+class Stalled(Exception):  # noqa: N818 - what happened
+    """The emulator lost an interrupt, and with it the guest. output: what the job had printed."""
+
+    def __init__(self, silent_s: float, output: str) -> None:
+        self.output = output
+        super().__init__(f"no sign of life from the guest for {silent_s:.0f} s, the emulator stalled")
+
+
 class Lab:
     """A running VM. `run` executes a bash script in it and returns (exit code, output)."""
 
@@ -167,6 +178,7 @@ class Lab:
         self.share.mkdir()
         self.jobs = 0
         self.process: subprocess.Popen[bytes] | None = None
+        self.image: Path | None = None
         self.started_s = 0.0
 
     @property
@@ -183,11 +195,26 @@ class Lab:
         (self.share / "serve.sh").write_text(SERVE.format(root=ROOT, path=os.environ["PATH"], python=sys.executable))
         for name, text in UNITS.items():
             (self.share / name).write_text(text)
+        self._up(image)
+        return self
+
+    def reboot(self) -> None:
+        """Another machine in place of one that stalled."""
+        assert self.image is not None
+        self._end()
+        for path in self.share.iterdir():
+            if path.name in ("up", "beat") or path.suffix in (".job", ".out", ".rc", ".part"):
+                path.unlink()
+        self.jobs = 0
+        self._up(self.image)
+
+    def _up(self, image: Path) -> None:
+        self.image = image
         for attempt in range(1, BOOTS + 1):
             begun = time.monotonic()
             if self._boot(image, begun):
                 self.started_s = time.monotonic() - begun
-                return self
+                return
             tail = (self.work / "console").read_text(errors="replace")[-2000:]
             print(f"kernel lab: boot {attempt} of {BOOTS} did not come up:\n{tail}", file=sys.stderr)
         raise RuntimeError(f"the VM did not come up in {BOOTS} boots; the last one printed:\n{tail}")
@@ -247,7 +274,17 @@ class Lab:
         (self.work / "initrd.gz").write_bytes(gzip.compress(packed.stdout, 1))
 
     def run(self, script: str, timeout_s: float = 300, follow: bool = False) -> tuple[int, str]:
-        """Run `script` in the guest. `follow` copies its output to stderr as it comes."""
+        """Run `script` in the guest, once more on a new machine if the emulator stalls. `follow` copies its output to
+        stderr as it comes."""
+        try:
+            return self.run_once(script, timeout_s, follow)
+        except Stalled as stalled:
+            print(f"kernel lab: {stalled}; once more on a new machine", file=sys.stderr)
+            self.reboot()
+            return self.run_once(script, timeout_s, follow)
+
+    def run_once(self, script: str, timeout_s: float, follow: bool) -> tuple[int, str]:
+        """As `run`. Raises Stalled."""
         number, self.jobs = self.jobs, self.jobs + 1
         part = self.share / f"{number}.part"
         part.write_text(script + "\n")
@@ -262,11 +299,20 @@ class Lab:
             if time.monotonic() > deadline or (self.process and self.process.poll() is not None):
                 text = out.read_text(errors="replace") if out.exists() else ""
                 raise TimeoutError(f"no end of the guest's job after {timeout_s:.0f} s; it printed:\n{text[-4000:]}")
+            if (silent_s := self._silent_s()) > SILENT_S:
+                raise Stalled(silent_s, out.read_text(errors="replace") if out.exists() else "")
             time.sleep(0.2)
         text = out.read_text(errors="replace")
         if follow:
             sys.stderr.write(text[shown:])
         return int(rc.read_text()), text
+
+    def _silent_s(self) -> float:
+        """Since the guest's last sign of life."""
+        try:
+            return time.time() - (self.share / "beat").stat().st_mtime
+        except FileNotFoundError:
+            return 0.0
 
     def stop(self) -> None:
         (self.share / "stop").touch()
