@@ -15,9 +15,7 @@ from koordlet.model.pod import NO_CLAIM, PodSet
 from koordlet.model.view import NodeView, Outcome, Policy
 from koordlet.sources.runtime import RuntimeSource
 from koordlet.sources.sandbox import Sandbox
-from tests.loops.test_engine import Rig, rig
-
-__all__ = ["rig"]
+from tests.loops.engine_rig import Rig
 
 POD = "kubepods/besteffort/podnew"
 
