@@ -245,5 +245,7 @@ def test_both_files_of_the_memory_controller_say_the_same(groups: Groups) -> Non
         file = said["total_inactive_file"] + said["total_active_file"]
         assert row.memory_bytes is not None
         assert row.file_bytes is not None
-        assert (row.memory_bytes.value, row.file_bytes.value) == (anon, file)
+        # Pages that the kernel moves about are for a moment in neither list.
+        assert row.memory_bytes.value == pytest.approx(anon, abs=1 << 20)
+        assert row.file_bytes.value == pytest.approx(file, abs=1 << 20)
         assert file >= 15 << 20  # pages may be on their way to the lists
