@@ -26,7 +26,7 @@ from koordlet.act.journal import Entry, Journal, JournalError
 from koordlet.act.look import Look, Missing, as_text, look
 from koordlet.act.merge import merge
 from koordlet.act.newborn import inherited
-from koordlet.act.order import Key, ancestors
+from koordlet.act.order import Key
 from koordlet.act.outcome import Counts, Outcomes
 from koordlet.act.records import Teller
 from koordlet.act.slot import NEVER, Slot
@@ -37,6 +37,7 @@ from koordlet.kernel.knobs import ensure_target
 from koordlet.kernel.knobtext import encode, same
 from koordlet.kernel.write import write_file
 from koordlet.model.audit import AuditSink
+from koordlet.model.cgroup import ancestors
 from koordlet.model.knob import RESTORE, Decision, Knob, Restore
 from koordlet.model.status import ApplyReport, Held, HeldState
 from koordlet.model.why import why_text

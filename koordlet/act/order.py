@@ -9,7 +9,7 @@ old and new at some cgroups and exactly old or new at the others, which keeps ch
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koordlet.kernel.knobs import KNOBS, Hierarchy
@@ -35,12 +35,6 @@ class Step:
     knob: Knob
     value: KnobValue
     final: bool = True
-
-
-def ancestors(target: str) -> Iterator[str]:
-    """The cgroups above, from the nearest to below the root."""
-    while target := target.rpartition("/")[0]:
-        yield target
 
 
 def plan(changes: Mapping[Key, Change]) -> list[Step]:

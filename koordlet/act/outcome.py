@@ -12,11 +12,12 @@ from koordlet.act.book import Book
 from koordlet.act.job import Job
 from koordlet.act.journal import Journal
 from koordlet.act.look import Look, Missing, as_text
-from koordlet.act.order import Key, ancestors
+from koordlet.act.order import Key
 from koordlet.act.records import Teller
 from koordlet.act.slot import AT_ONCE, NEVER, Slot
 from koordlet.kernel.host import Host
 from koordlet.kernel.knobs import knob_path
+from koordlet.model.cgroup import ancestors
 from koordlet.model.knob import RESTORE, Decision, Knob
 from koordlet.model.status import ApplyReport, HeldState
 

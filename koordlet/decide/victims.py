@@ -7,9 +7,10 @@ mirror only, and a killed one is started again by the kubelet at once, so its en
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Final
 
+from koordlet.model.cgroup import ancestors
 from koordlet.model.pod import Pod
 from koordlet.model.qos import Qos
 from koordlet.model.settings import EVICTION_POLICY
@@ -35,12 +36,7 @@ def around_others(view: NodeView) -> frozenset[str]:
     """Cgroups with work inside that is not best effort: whoever ends or stops them hits it, too."""
     inside = [pod.cgroup for pod in view.pods.pods if pod.active and pod.qos is not Qos.BE]
     inside += [app.cgroup for app in view.host_apps if app.qos is not Qos.BE]
-    return frozenset(above for cgroup in inside for above in _above(cgroup))
-
-
-def _above(cgroup: str) -> Iterator[str]:
-    while cgroup := cgroup.rpartition("/")[0]:
-        yield cgroup
+    return frozenset(above for cgroup in inside for above in ancestors(cgroup))
 
 
 def best_effort(view: NodeView, feature: str, amount: Amount) -> list[Pod]:

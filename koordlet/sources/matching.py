@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -12,6 +12,7 @@ from typing import Final
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import Host
 from koordlet.kernel.systemd import pid_cgroup, unit_cgroups
+from koordlet.model.cgroup import ancestors
 from koordlet.model.places import SHARED
 from koordlet.model.qos import Qos
 from koordlet.sources.declarations import Declaration, Match, Rank
@@ -98,7 +99,7 @@ class Resolver:
                 )
             elif _is_kubelets(path):
                 notes.append(f"{where}: cgroup {path} belongs to the kubelet, left out")
-            elif not any(outer in usable for outer in _ancestors(path)):
+            elif not any(outer in usable for outer in ancestors(path)):
                 usable[path] = inode
         if len(usable) > MAX_MATCHES:
             notes.append(f"{where}: matches {len(usable)} cgroups, only {MAX_MATCHES} are taken")
@@ -214,14 +215,9 @@ def _nested(found: list[Found]) -> list[str]:
         f"{item.declaration.where}: cgroup {item.path} lies inside {outer} of {by_path[outer].where}; "
         f"its usage counts in both{spared(item.declaration, by_path[outer])}"
         for item in found
-        for outer in _ancestors(item.path)
+        for outer in ancestors(item.path)
         if outer in by_path
     ]
-
-
-def _ancestors(path: str) -> Iterator[str]:
-    while path := path.rpartition("/")[0]:
-        yield path
 
 
 def _is_kubelets(path: str) -> bool:
