@@ -23,7 +23,7 @@ from koordlet.act.book import Book
 from koordlet.act.coupled import burst_for
 from koordlet.act.job import Job, Standing, restore_job, standing
 from koordlet.act.journal import Entry, Journal, JournalError
-from koordlet.act.look import Look, Missing, as_text, look
+from koordlet.act.look import Look, Missing, as_text, enough, look
 from koordlet.act.merge import merge
 from koordlet.act.newborn import inherited
 from koordlet.act.order import Key
@@ -179,7 +179,8 @@ class Executor:
         self._book.touch(slot)
         if old.hot and not decision.hot:
             self._book.cool(slot)
-        if old.value != decision.value or slot.releasing != releasing or (decision.hot and not old.hot):
+        moved = old.value != decision.value or old.at_least != decision.at_least
+        if moved or slot.releasing != releasing or (decision.hot and not old.hot):
             slot.confirmed = slot.confirmed and old.value == decision.value
             self._book.hurry(slot)
         slot.releasing, slot.implied = releasing, False
@@ -267,6 +268,9 @@ class Executor:
         self._recognise(slot, target, found)
         if slot.releasing or isinstance(value, Restore):
             return self._give_back(slot, found)
+        if slot.decision.at_least and enough(version, knob, value, found.raw):
+            self._leave(slot, found, now_s)
+            return None
         if same(version, knob, value, found.text) and not force:
             self._done.hold(slot, found, now_s)
             return None
@@ -281,7 +285,12 @@ class Executor:
             return None
         decision = slot.decision
         reason = why_text(decision.why)
-        return Job(target, knob, found, data, value, slot.original, slot.entry, owner=decision.owner, reason=reason)
+        return Job(
+            *(target, knob, found, data, value, slot.original, slot.entry),
+            owner=decision.owner,
+            reason=reason,
+            at_least=decision.at_least,
+        )
 
     def _recognise(self, slot: Slot, target: str, found: Look) -> None:
         """Is it the cgroup we know? If not, what did it say before us?"""
@@ -331,6 +340,15 @@ class Executor:
                 self._tell("restore", slot.decision, found.text, found.text, note="foreign value kept")
         self._done.drop(slot)
         return None
+
+    def _leave(self, slot: Slot, found: Look, now_s: float) -> None:
+        """It is enough. If that is not our doing, it is what is to be given back one day."""
+        entry = slot.entry
+        if entry is not None and standing(self._host.version, entry, found.text) is not Standing.OURS:
+            self._done.forget(slot)
+        if slot.entry is None:
+            slot.original = found.raw
+        self._done.hold(slot, found, now_s)
 
     def _imply_burst(self, target: str, quota: Slot) -> Slot | None:
         """A quota takes a higher burst along when it goes down, and gives it back when it goes up or away."""

@@ -17,7 +17,8 @@ class Job:
     """One file to be changed. data: what the last write carries, standing for `value`. original: first bytes of the
     file as far as known, recorded unless the journal has an entry. restoring: on success the journal's entry is done.
     unrecorded: the journal refused. error/errno/gone/after: the outcome. lifted: not the original, but what means the
-    same (unpin.py); the journal keeps the entry. owner, reason: of the decision, for the journal."""
+    same (unpin.py); the journal keeps the entry. owner, reason: of the decision, for the journal. at_least: of the
+    decision; overtaken: somebody has meanwhile written as much, so nothing was."""
 
     target: str
     knob: Knob
@@ -35,6 +36,8 @@ class Job:
     after: bytes = b""
     owner: str = ""
     reason: str = ""
+    at_least: bool = False
+    overtaken: bool = False
 
     @property
     def key(self) -> Key:
@@ -42,7 +45,7 @@ class Job:
 
     @property
     def ok(self) -> bool:
-        return not self.error and not self.gone
+        return not (self.error or self.gone or self.overtaken)
 
 
 class Standing(Enum):

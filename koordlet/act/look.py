@@ -8,6 +8,7 @@ from enum import Enum, auto
 from pathlib import Path
 from typing import Final
 
+from koordlet.act.order import height
 from koordlet.kernel.errors import KernelFileError, is_gone
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobitems import select
@@ -99,6 +100,12 @@ def value_of(version: CgroupVersion, knob: Knob, data: bytes) -> KnobValue | Non
         return parse(version, knob, as_text(data))
     except KernelFileError:
         return None
+
+
+def enough(version: CgroupVersion, knob: Knob, value: KnobValue, raw: bytes) -> bool:
+    """True if the file holds at least this number."""
+    found = value_of(version, knob, raw)
+    return isinstance(found, int) and height(found) >= height(value)
 
 
 def restore_bytes(version: CgroupVersion, knob: Knob, original: bytes) -> bytes:

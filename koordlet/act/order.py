@@ -56,7 +56,7 @@ def plan(changes: Mapping[Key, Change]) -> list[Step]:
             early = bool(change.wanted) == (knob is Knob.FREEZE)
             (head if early else tail).append(step)
         elif knob is Knob.CPU_BURST:
-            lower = change.current is not None and _height(change.wanted) < _height(change.current)
+            lower = change.current is not None and height(change.wanted) < height(change.current)
             (head if lower else plain).append(step)
         elif KNOBS[knob].hierarchy is Hierarchy.NONE:
             plain.append(step)
@@ -86,8 +86,9 @@ def _tail_rank(step: Step) -> bool:
 def _wider(current: KnobValue | None, wanted: KnobValue) -> KnobValue:
     if isinstance(current, CpuSet) and isinstance(wanted, CpuSet):
         return current | wanted
-    return wanted if current is None or _height(wanted) >= _height(current) else current
+    return wanted if current is None or height(wanted) >= height(current) else current
 
 
-def _height(value: KnobValue) -> float:
+def height(value: KnobValue) -> float:
+    """A number as it counts here, or the size of a set; unlimited is above everything."""
     return math.inf if isinstance(value, int) and value < 0 else float(value if isinstance(value, int) else len(value))

@@ -69,6 +69,8 @@ class Outcomes:
             if job.ok and job.owner == along.OWNER and job.value is not None:
                 decision = Decision(job.target, job.knob, job.value, (), job.owner)
                 self._tell("write", decision, job.look.text, as_text(job.after), note=job.reason)
+        elif job.overtaken:
+            slot.due_s = AT_ONCE
         elif job.gone:
             self.missing(slot, Missing.GONE, now_s)
         elif not job.ok:

@@ -16,7 +16,7 @@ from koordlet.act.along import along
 from koordlet.act.coupled import WEIGHT_AFTER_IDLE, add_weights, weights_at_risk
 from koordlet.act.job import Job
 from koordlet.act.journal import REASON_MAX, Entry, Journal, JournalError
-from koordlet.act.look import as_text, restore_bytes, says, value_of
+from koordlet.act.look import as_text, enough, restore_bytes, says, value_of
 from koordlet.act.newborn import newborns
 from koordlet.act.order import Change, Key, Step, plan
 from koordlet.act.unpin import everything
@@ -126,6 +126,9 @@ def _record(host: Host, journal: Journal, jobs: Mapping[Key, Job], writes: list[
 def _write(version: CgroupVersion, write: _Write, writer: Writer, observed: Observed | None) -> None:
     job = write.job
     try:
+        if job.at_least and _enough(version, job):
+            job.overtaken = True
+            return
         _timed(write, address(version, job.knob, job.target, write.data), writer, observed)
         if write.final:
             job.after = select(version, job.knob, job.target, job.look.path.read_bytes()) or b""
@@ -144,6 +147,12 @@ def _write(version: CgroupVersion, write: _Write, writer: Writer, observed: Obse
             writer(job.look.path, restore_bytes(version, job.knob, job.original))
     elif not says(version, job.knob, write.data, after):
         job.error = f"reads back as {after!r}"
+
+
+def _enough(version: CgroupVersion, job: Job) -> bool:
+    """By now, if not when it was looked at: recording it may have taken long."""
+    raw = select(version, job.knob, job.target, job.look.path.read_bytes())
+    return raw is not None and job.value is not None and enough(version, job.knob, job.value, raw)
 
 
 def _timed(write: _Write, data: bytes, writer: Writer, observed: Observed | None) -> None:

@@ -21,8 +21,6 @@ from koordlet.model.podevent import Hook, PodAnswer, PodEvent
 
 log = structlog.get_logger(__name__)
 
-AHEAD_S: Final = 0.3
-"""Longest wait for the loop to carry out what must be in the kernel before the reply: a tick may be at work."""
 LIMIT_S: Final = 1.0
 """Half of what containerd and CRI-O give (2 s)."""
 UNCHANGED: Final = PodAnswer()
@@ -61,7 +59,8 @@ class Desk:
 
     def ask(self, event: PodEvent, door: str, limit_s: float = LIMIT_S) -> PodAnswer:
         """What to reply; `UNCHANGED` itself whenever nothing is to be said. limit_s: what the caller can wait, of which
-        half is used at most. Raises HookError."""
+        half is used at most for the answer, and a quarter until the loop, which may be amid a tick, has carried out
+        what must be in the kernel before the reply. Raises HookError."""
         if event.hook in self._disabled:
             return UNCHANGED
         began_s = time.monotonic()
@@ -86,7 +85,7 @@ class Desk:
             return UNCHANGED
         if answer.decisions or answer.effects:
             self._inbox.put(answer.decisions, answer.effects)
-        if answer.ahead and not self._inbox.put_and_wait(answer.ahead, min(AHEAD_S, limit_s / 4)):
+        if answer.ahead and not self._inbox.put_and_wait(answer.ahead, limit_s / 4):
             self.count(f"hook_late_total{{door={door}}}")
         return answer
 

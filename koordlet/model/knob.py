@@ -89,6 +89,7 @@ class Decision:
     owner: the strategy's name, for precedence, audit and explain.
     hot: the executor reads the file back every tick (the few parents whose drift hurts at once)
     instead of only at the forced refresh.
+    at_least: of a number: a higher one, or none, stays as it is and counts as whoever wrote it wants it.
     """
 
     target: str
@@ -97,6 +98,7 @@ class Decision:
     why: Why
     owner: str
     hot: bool = False
+    at_least: bool = False
 
     @property
     def key(self) -> tuple[str, Knob]:

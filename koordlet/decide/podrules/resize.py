@@ -4,7 +4,8 @@ The kernel takes no quota below the burst beside it, and on cgroup v1 no quota o
 pod below its containers'. The kubelet writes the pod's and the runtime the container's: a pod that grows goes first,
 one that shrinks last, where the kubelet (1.36) compares with the quota that it finds, that of a burst included. Neither
 knows of a burst or a scaled quota. So before the runtime goes on, all that we did to the CPU of that pod is given back,
-only the pod is made wide enough for what is to come; and so it stays while the new limit makes its way to us.
+only the pod is made wide enough for what is to come; and so it stays while the new limit makes its way to us. Wide
+enough, not narrower than it is: the kubelet asks for memory first, and may have widened the pod by the time that we do.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def ahead(event: PodEvent, context: PodContext) -> tuple[Decision, ...]:
         wishes += [(group, Knob.CPU_BURST, RESTORE), (group, Knob.CPU_QUOTA, RESTORE)]
     if pod.cgroup:
         wishes += [(pod.cgroup, Knob.CPU_BURST, RESTORE), (pod.cgroup, Knob.CPU_QUOTA, _pod_quota(event, asked_us))]
-    return tuple(Decision(group, knob, value, why, OWNER) for group, knob, value in wishes)
+    return tuple(
+        Decision(group, knob, value, why, OWNER, at_least=value is not RESTORE) for group, knob, value in wishes
+    )
 
 
 def _pod_quota(event: PodEvent, asked_us: int) -> KnobValue | Restore:

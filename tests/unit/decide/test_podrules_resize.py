@@ -35,6 +35,7 @@ def ahead(
     event = PodEvent(hook, found, containers[0], MAIN, asked=asked)
     decisions = answer(event, PodContext(Policy(gates=frozenset(gates)))).ahead
     assert {decision.owner for decision in decisions} <= {"resize"}
+    assert all(decision.at_least is (decision.value is not RESTORE) for decision in decisions)
     return {decision.key: decision.value for decision in decisions}
 
 
