@@ -18,7 +18,7 @@ class Job:
     file as far as known, recorded unless the journal has an entry. restoring: on success the journal's entry is done.
     unrecorded: the journal refused. error/errno/gone/after: the outcome. lifted: not the original, but what means the
     same (unpin.py); the journal keeps the entry. owner, reason: of the decision, for the journal. at_least: of the
-    decision; overtaken: somebody has meanwhile written as much, so nothing was."""
+    decision. begun: written, if only a stopover. overtaken: nothing was, since somebody else has meanwhile."""
 
     target: str
     knob: Knob
@@ -37,6 +37,7 @@ class Job:
     owner: str = ""
     reason: str = ""
     at_least: bool = False
+    begun: bool = False
     overtaken: bool = False
 
     @property

@@ -23,6 +23,7 @@ from koordlet.act.unpin import everything
 from koordlet.kernel.errors import is_gone
 from koordlet.kernel.host import CgroupVersion, Host
 from koordlet.kernel.knobitems import address, select
+from koordlet.kernel.knobs import KNOBS, Hierarchy
 from koordlet.kernel.knobtext import encode, in_force
 
 Writer = Callable[[Path, bytes], None]
@@ -126,9 +127,10 @@ def _record(host: Host, journal: Journal, jobs: Mapping[Key, Job], writes: list[
 def _write(version: CgroupVersion, write: _Write, writer: Writer, observed: Observed | None) -> None:
     job = write.job
     try:
-        if job.at_least and _enough(version, job):
+        if not job.begun and _overtaken(version, job):
             job.overtaken = True
             return
+        job.begun = True
         _timed(write, address(version, job.knob, job.target, write.data), writer, observed)
         if write.final:
             job.after = select(version, job.knob, job.target, job.look.path.read_bytes()) or b""
@@ -149,10 +151,15 @@ def _write(version: CgroupVersion, write: _Write, writer: Writer, observed: Obse
         job.error = f"reads back as {after!r}"
 
 
-def _enough(version: CgroupVersion, job: Job) -> bool:
-    """By now, if not when it was looked at: recording it may have taken long."""
-    raw = select(version, job.knob, job.target, job.look.path.read_bytes())
-    return raw is not None and job.value is not None and enough(version, job.knob, job.value, raw)
+def _overtaken(version: CgroupVersion, job: Job) -> bool:
+    """True if the kubelet or a runtime has set a limit since the look, for recording may have taken long: one that is
+    enough is not lowered, and an older one is not put in its place."""
+    if not job.at_least and not (job.restoring and KNOBS[job.knob].hierarchy is not Hierarchy.NONE):
+        return False
+    raw = select(version, job.knob, job.target, job.look.path.read_bytes()) or b""
+    if job.at_least:
+        return job.value is not None and enough(version, job.knob, job.value, raw)
+    return raw != job.look.raw
 
 
 def _timed(write: _Write, data: bytes, writer: Writer, observed: Observed | None) -> None:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import closing
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from koordlet.act.executor import Executor
 from koordlet.act.journal import Entry, Journal
+from koordlet.act.undo import undo
 from koordlet.model.knob import Decision
 from koordlet.model.status import HeldState
-from tests.hosts.act_node import QUOTA, Node, want
+from tests.hosts.act_node import QUOTA, SHARES, Node, want
 
 
 def bound(us: int) -> Decision:
@@ -61,17 +63,22 @@ def test_a_bound_that_becomes_a_value_is_written(node: Node) -> None:
     assert quota(node) == "20000"
 
 
+class SlowDisk(Journal):
+    """While originals are recorded the kubelet gets somewhere."""
+
+    kubelet: Callable[[], None]
+
+    def add(self, entries: Sequence[Entry]) -> None:
+        super().add(entries)
+        if entries:
+            self.kubelet()
+
+
 def test_a_higher_value_set_between_the_look_and_the_write_stays(node: Node) -> None:
-    """Recording the originals of a pass may take long on a slow disk."""
     node.foreign("be", QUOTA, "10000")
-
-    class SlowDisk(Journal):
-        def add(self, entries: Sequence[Entry]) -> None:
-            super().add(entries)
-            node.foreign("be", QUOTA, "40000")  # the kubelet was faster
-
     node.stop()
     with closing(SlowDisk(node.journal_path, node.boot)) as journal:
+        journal.kubelet = lambda: node.foreign("be", QUOTA, "40000")
         executor = Executor(node.tree.host, journal, node.audit.append, writer=node.kernel)
         wishes = {"resize": (bound(20_000),)}
         report = executor.apply(wishes, 1000.0)
@@ -80,3 +87,36 @@ def test_a_higher_value_set_between_the_look_and_the_write_stays(node: Node) -> 
         assert [held.state for held in executor.held()] == [HeldState.HELD]
         executor.apply({}, 1002.0)
         assert (quota(node), journal.live()) == ("40000", ())
+
+
+def test_no_older_limit_is_put_in_the_place_of_a_newer_one(node: Node) -> None:
+    node.foreign("be", QUOTA, "20000")
+    node.stop()
+    with closing(SlowDisk(node.journal_path, node.boot)) as journal:
+        journal.kubelet = lambda: None
+        executor = Executor(node.tree.host, journal, node.audit.append, writer=node.kernel)
+        executor.apply({"podrules": (want("be", QUOTA, 16_667, "podrules"),)}, 1000.0)
+        journal.kubelet = lambda: node.foreign("be", QUOTA, "40000")
+        wishes = {"podrules": (want("be/pod", SHARES, 512, "podrules"),)}
+        executor.apply(wishes, 1001.0)
+        assert quota(node) == "40000"
+        assert executor.apply(wishes, 1002.0).failed == 0
+        assert (quota(node), [entry.target for entry in journal.live()]) == ("40000", ["be/pod"])
+
+
+def test_an_undo_keeps_what_was_set_while_it_was_at_work(node: Node) -> None:
+    node.foreign("be", QUOTA, "20000")
+    node.apply(want("be", QUOTA, 16_667))
+
+    def writer(path: Path, data: bytes) -> None:
+        raise AssertionError("nothing is to be written")
+
+    class Kubelet(Journal):
+        def intend(self, values: Iterable[tuple[Entry, bytes]]) -> None:
+            super().intend(values)
+            node.foreign("be", QUOTA, "40000")
+
+    node.stop()
+    with closing(Kubelet(node.journal_path, node.boot)) as journal:
+        report = undo(node.tree.host, journal, node.audit.append, writer=writer)
+    assert (report.kept, report.failed, quota(node)) == (1, 0, "40000")
