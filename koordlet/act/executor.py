@@ -311,12 +311,13 @@ class Executor:
                 slot.entry, slot.original, slot.held = entry, entry.original, None
 
     def _adopt(self, jobs: Mapping[Key, Job]) -> None:
-        """Make the originals of what runtimes wrote for us durable, before anything is written."""
+        """Record the originals of what runtimes wrote for us, before anything is written. Not durably: they have
+        been written, and a runtime may wait for this pass."""
         rows, self._adopted = self._adopted, []
         if self._journal is None:
             return
         try:
-            self._journal.add([entry for _, entry, _ in rows])
+            self._journal.add([entry for _, entry, _ in rows], durable=False)
         except JournalError:  # told by `degraded`; the next look tries again
             for slot, _, before in rows:
                 slot.entry = before

@@ -9,10 +9,11 @@ Every other line is eight hex digits of CRC-32, a blank, and a JSON object over 
     {"settled": [[N, TEXT], ...]}         the file reads back as this now; earlier values are no longer ours
     {"done": [N, ...]}                    restored, left to somebody else, or gone
 
-TEXT is the file's bytes as Latin-1. An "original" is fsynced before the kernel file is written, all of one pass in one
-go. The others are not: they survive a crash of the agent in the page cache, and a crash of the machine resets the
-cgroups anyway, which is why records of another boot are dropped. `ours` goes out before the write, so that an undo
-after a crash knows a value of ours from somebody else's. A line that is cut short or damaged never existed.
+TEXT is the file's bytes as Latin-1. An "original" is fsynced before we write the kernel file, all of one pass in one
+go. The others, and originals of what a runtime has written in our name already, are not: they survive a crash of the
+agent in the page cache, and a crash of the machine resets the cgroups anyway, which is why records of another boot are
+dropped. `ours` goes out before the write, so that an undo after a crash knows a value of ours from somebody else's. A
+line that is cut short or damaged never existed.
 
 On start, and when the file has grown long, the living records are written to a new file, which is fsynced and renamed
 over the old one.
@@ -105,15 +106,16 @@ class Journal:
     def has(self, entry: Entry) -> bool:
         return self._live.get(entry.id) is entry
 
-    def add(self, entries: Sequence[Entry]) -> None:
-        """Make originals durable, together; gives each entry its id. Raises JournalError: then none of them is."""
+    def add(self, entries: Sequence[Entry], *, durable: bool = True) -> None:
+        """Record originals, together; gives each entry its id. Raises JournalError: then none of them is. durable:
+        before it returns, which takes long on a busy disk."""
         if not entries:
             return
         lines = []
         for entry in entries:
             entry.id, self._next_id = self._next_id, self._next_id + 1
             lines.append(self._original(entry))
-        if not self._append(b"".join(lines), durable=True):
+        if not self._append(b"".join(lines), durable=durable):
             raise JournalError(f"{self.path}: {self.fault}")
         for entry in entries:
             self._keep(entry)

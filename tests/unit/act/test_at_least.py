@@ -68,8 +68,8 @@ class SlowDisk(Journal):
 
     kubelet: Callable[[], None]
 
-    def add(self, entries: Sequence[Entry]) -> None:
-        super().add(entries)
+    def add(self, entries: Sequence[Entry], *, durable: bool = True) -> None:
+        super().add(entries, durable=durable)
         if entries:
             self.kubelet()
 
