@@ -67,11 +67,12 @@ class Teller:
         if not self._tell(sandbox, now_s):
             return UNCHANGED
         made = self.source.container(sandbox.uid, container, self.runtime)
-        if hook is Hook.PRE_UPDATE_CONTAINER and asked is not None:
-            self.source.resized(sandbox.uid, container.name, asked)
         pod = self._fullest(sandbox.uid)
         if made is None or pod is None:
             return UNCHANGED
+        pod = self.source.up_to_date(pod, now_s)
+        if hook is Hook.PRE_UPDATE_CONTAINER and asked is not None:
+            self.source.resized(sandbox.uid, container.name, asked, now_s)
         named = next((c for c in pod.containers if c.name == made.name), made)
         event = PodEvent(
             hook,

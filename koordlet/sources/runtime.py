@@ -23,6 +23,8 @@ from koordlet.sources.sandbox import MAX_CONTAINERS, Sandbox, SandboxContainer, 
 log = structlog.get_logger(__name__)
 
 MAX_ERRORS: Final = 100
+SPEC_LAG_S: Final = 30.0
+"""By then a kubelet's list has a limit that was changed in place."""
 
 
 @dataclass(slots=True)
@@ -31,6 +33,8 @@ class _Known:
     sandbox_id: str
     containers: dict[str, Container] = field(default_factory=dict)
     until_s: float | None = None
+    asked: dict[str, tuple[float, int | None]] = field(default_factory=dict)
+    """(when, milli-CPU) by container: limits that an update brought."""
 
 
 class RuntimeSource:
@@ -113,7 +117,7 @@ class RuntimeSource:
         with self._lock:
             return self._put(uid, container, runtime)
 
-    def resized(self, uid: str, name: str, asked: LinuxResources) -> None:
+    def resized(self, uid: str, name: str, asked: LinuxResources, now_s: float) -> None:
         """New amounts were asked for an existing container; what is not said stays."""
         with self._lock:
             known = self._known.get(uid)
@@ -121,6 +125,8 @@ class RuntimeSource:
                 return
             old = known.containers[name]
             requests, limits = amounts(asked)
+            if asked.cpu_quota_us is not None:
+                known.asked[name] = (now_s, limits.cpu_mcpu)
             made = replace(
                 old,
                 requests=replace(old.requests, cpu_mcpu=requests.cpu_mcpu or old.requests.cpu_mcpu),
@@ -133,6 +139,19 @@ class RuntimeSource:
             if made != old:
                 known.containers[name] = made
                 self._changed = True
+
+    def up_to_date(self, pod: Pod, now_s: float) -> Pod:
+        """The pod with the CPU limits that were asked for lately, which its spec, if it has one, may not say yet."""
+        with self._lock:
+            known = self._known.get(pod.uid)
+            asked = {} if known is None else known.asked
+            limits = {name: mcpu for name, (at_s, mcpu) in asked.items() if now_s - at_s < SPEC_LAG_S}
+        if all(limits.get(c.name, c.limits.cpu_mcpu) == c.limits.cpu_mcpu for c in pod.containers):
+            return pod
+        containers = (
+            replace(c, limits=replace(c.limits, cpu_mcpu=limits.get(c.name, c.limits.cpu_mcpu))) for c in pod.containers
+        )
+        return replace(pod, containers=tuple(containers))
 
     def container_gone(self, uid: str, name: str, full_id: str) -> None:
         with self._lock:

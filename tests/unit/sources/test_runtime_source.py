@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from koordlet.model.cpuset import CpuSet
 from koordlet.model.pod import NO_CLAIM, Container, Pod, Resources
 from koordlet.model.podevent import LinuxResources
 from koordlet.model.qos import KubeQos
@@ -64,8 +67,24 @@ def test_a_resize_changes_what_it_names(source: RuntimeSource) -> None:
     source.sandbox(sandbox())
     asked = LinuxResources(cpu_quota_us=400_000, memory_limit_bytes=1 << 20)
     source.container("u1", container(asked=asked), "containerd")
-    source.resized("u1", "app", LinuxResources(cpu_quota_us=200_000))
+    source.resized("u1", "app", LinuxResources(cpu_quota_us=200_000), 0.5)
     assert source.poll(1.0).pods[0].containers[0].limits == Resources(cpu_mcpu=2000, memory_bytes=1 << 20)
+
+
+def test_a_spec_is_behind_a_resize_for_a_while(source: RuntimeSource) -> None:
+    source.sandbox(sandbox())
+    source.container("u1", container(asked=LinuxResources(cpu_quota_us=400_000)), "containerd")
+    app, other = (Container(name, limits=Resources(cpu_mcpu=4000, memory_bytes=1 << 20)) for name in ("app", "other"))
+    spec = Pod("u1", "lab", "web", "kubepods/podu1", KubeQos.BURSTABLE, containers=(app, other))
+    assert source.up_to_date(spec, 9.0) is spec
+    source.resized("u1", "app", LinuxResources(cpu_quota_us=100_000), 10.0)
+    source.resized("u1", "app", LinuxResources(cpuset=CpuSet([0])), 11.0)
+    found = source.up_to_date(spec, 12.0)
+    assert found.containers == (replace(app, limits=Resources(cpu_mcpu=1000, memory_bytes=1 << 20)), other)
+    assert source.up_to_date(found, 12.0) is found
+    source.resized("u1", "app", LinuxResources(cpu_quota_us=-1), 13.0)
+    assert source.up_to_date(spec, 14.0).containers[0].limits.cpu_mcpu is None
+    assert source.up_to_date(spec, 43.0) is spec
 
 
 def test_an_older_sandboxs_end_does_not_end_the_pod(source: RuntimeSource) -> None:
