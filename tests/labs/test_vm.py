@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from xml.etree import ElementTree
 
 import pytest
@@ -108,16 +109,22 @@ def test_best_effort_yields_memory_to_a_fast_online_side(lab: Lab, request: pyte
     assert code == 0, text[-6000:]
 
 
-@pytest.mark.parametrize(
-    ("variant", "nodes"),
-    [("one-node", "[(0, '0-3')]"), ("memory-node", "[(0, '0-3'), (1, '')]"), ("no-psi", "[(0, '0-3'), (1, '4-7')]")],
-)
-def test_the_agent_looks_at_other_machines(request: pytest.FixtureRequest, variant: str, nodes: str) -> None:
-    reason = missing()
-    if reason:
+OTHERS = {"one-node": "[(0, '0-3')]", "memory-node": "[(0, '0-3'), (1, '')]", "no-psi": "[(0, '0-3'), (1, '4-7')]"}
+"""Nodes of each other machine and their CPUs."""
+
+
+@pytest.fixture(scope="module")
+def others() -> dict[str, tuple[str, int, str]]:
+    """The answers of the other machines, all booted at once: a boot keeps one of our CPUs busy."""
+    if reason := missing():
         pytest.skip(f"kernel lab: {reason}")
+    with ThreadPoolExecutor() as pool:
+        return dict(zip(OTHERS, pool.map(look_at, OTHERS), strict=True))
+
+
+def look_at(variant: str) -> tuple[str, int, str]:
+    """What is told of the machine, which is gone again, and what a command in it said."""
     with running(variant) as lab:
-        tell(request.config, "lab_vm", lab.told)
         code, text = lab.run(
             "cd /sys/fs/cgroup; echo +cpu +cpuset +memory > cgroup.subtree_control; mkdir work; cd -\n"
             "$PYTHON -c 'from koordlet.kernel.host import Host\n"
@@ -125,11 +132,20 @@ def test_the_agent_looks_at_other_machines(request: pytest.FixtureRequest, varia
             't = read_topology(Host.preset("host")); print([(n.id, str(n.cpus)) for n in t.nodes])\n'
             "' && $PYTHON -m koordlet check --output json"
         )
-        assert code == 0, text
-        assert nodes in text
-        psi = re.search(r'"name": "psi.node",\s+"level": "(\w+)"', text)
-        assert psi is not None, text
-        assert psi.group(1) == ("unsupported" if variant == "no-psi" else "native")
+        return lab.told, code, text
+
+
+@pytest.mark.parametrize("variant", OTHERS)
+def test_the_agent_looks_at_other_machines(
+    request: pytest.FixtureRequest, others: dict[str, tuple[str, int, str]], variant: str
+) -> None:
+    told, code, text = others[variant]
+    tell(request.config, "lab_vm", told)
+    assert code == 0, text
+    assert OTHERS[variant] in text
+    psi = re.search(r'"name": "psi.node",\s+"level": "(\w+)"', text)
+    assert psi is not None, text
+    assert psi.group(1) == ("unsupported" if variant == "no-psi" else "native")
 
 
 def test_core_scheduling_cookies_on_a_kernel_that_has_them(request: pytest.FixtureRequest) -> None:

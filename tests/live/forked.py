@@ -1,4 +1,4 @@
-"""Agents and drills forked from a process that has them imported already, for the kernel lab.
+"""Agents and commands forked from a process that has them imported already, for the kernel lab.
 
 Under emulation nearly all of a start is Python reading its modules, and each live test starts an agent. Outside the lab
 a live test runs the command itself. By itself this file is the parent of those agents.
@@ -18,7 +18,10 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import IO, Any
 
-PRELOADED = ("koordlet.cli.run", "koordlet.daemon", "koordlet.drill", "koordlet.load.__main__")
+PRELOADED = (
+    *("koordlet.cli.run", "koordlet.daemon", "koordlet.drill", "koordlet.load.__main__"),
+    *("koordlet.cli.undo", "koordlet.cli.explain", "koordlet.cli.pins"),
+)
 MAX_WORDS = 1 << 20
 
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import tempfile
 from typing import Any
 
 import pytest
 
-from tests.live.forked import Forked
 from tests.live.node import BASE, V2, koordlet, why_not
 
 GUEST = "KOORDLET_GUEST" in os.environ
@@ -31,28 +29,14 @@ def drill(name: str, *words: str) -> dict[str, Any]:
     if reason := why_not():
         pytest.skip(reason)
     words = ("drill", name, "--yes", "--whatever-the-load", f"--seconds={5 if GUEST else 8}", "--output=json", *words)
-    code, out, errors = in_the_guest(*words) if GUEST else in_a_process(*words)
-    assert out, errors
-    verdict: dict[str, Any] = json.loads(out)
-    print(errors, json.dumps(verdict, indent=1))
+    ran = koordlet(*words)
+    assert ran.stdout, ran.stderr
+    verdict: dict[str, Any] = json.loads(ran.stdout)
+    print(ran.stderr, json.dumps(verdict, indent=1))
     if "so busy" in verdict["fault"]:
         pytest.skip(verdict["fault"])
-    assert (code == 0) == verdict["passed"]
+    assert (ran.returncode == 0) == verdict["passed"]
     return verdict
-
-
-def in_a_process(*words: str) -> tuple[int, str, str]:
-    """Its code, what it printed, what it complained of."""
-    ran = koordlet(*words)
-    return ran.returncode, ran.stdout, ran.stderr
-
-
-def in_the_guest(*words: str) -> tuple[int, str, str]:
-    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
-        code = Forked(list(words), out.fileno(), errors.fileno()).wait(200)
-        out.seek(0)
-        errors.seek(0)
-        return code, out.read(), errors.read()
 
 
 @pytest.mark.parametrize("name", DRILLS)

@@ -222,7 +222,7 @@ def pod(
     name: str,
     requests: Mapping[str, str] | None = None,
     limits: Mapping[str, str] | None = None,
-    command: str = "exec sleep 2147483647",
+    command: str = "trap exit TERM; sleep 2147483647 & wait",  # an own handler: nobody else ends a first process
     labels: Mapping[str, str] | None = None,
     annotations: Mapping[str, str] | None = None,
     node: str = NAME,

@@ -17,7 +17,7 @@ import pytest
 from tests.labs.cluster.agent import Agent
 from tests.labs.cluster.api import MERGE_PATCH
 from tests.labs.cluster.lab import Cluster
-from tests.labs.cluster.manager import METRIC_PATH, SLO_PATH, node_metric, node_slo
+from tests.labs.cluster.manager import SLO_PATH, node_slo
 from tests.labs.cluster.node import NAME, Node, pod
 from tests.labs.runtime import guard
 
@@ -254,18 +254,3 @@ def test_the_topology_is_written_and_survives_another_writer(cluster: Cluster, a
     after = cluster.admin.get(TOPOLOGY_PATH)
     assert after["metadata"]["annotations"]["stranger.example/key"] == "kept"
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
-
-
-def test_usage_is_reported_within_the_interval_and_beside_another_writer(cluster: Cluster, agent: Agent) -> None:
-    cluster.admin.create(node_metric(30))
-    try:
-        agent.until("a report", lambda: "updateTime" in cluster.admin.get(METRIC_PATH).get("status", {}), 75)
-        status = cluster.admin.get(METRIC_PATH)["status"]
-        assert status["nodeMetric"]["nodeUsage"]["resources"]["cpu"]
-        written = status["updateTime"]
-        odd = {"status": {"nodeMetric": {"nodeUsage": {"resources": {"cpu": "0"}}}}}
-        cluster.admin.must("PATCH", f"{METRIC_PATH}/status", odd, MERGE_PATCH)
-        agent.until("the next report", lambda: cluster.admin.get(METRIC_PATH)["status"]["updateTime"] != written, 60)
-        assert cluster.admin.get(METRIC_PATH)["status"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"] != "0"
-    finally:
-        cluster.admin.delete(METRIC_PATH)
