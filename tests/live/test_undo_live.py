@@ -99,7 +99,10 @@ def test_fifty_kills_at_random_moments_then_undo(node: Node) -> None:
     chance = random.Random(seed)
     first = populate(node, "cfsQuota")
     with node.agent("--idle-on-be-pods", wait=False):
-        usual_s = until("the first written knob", lambda: differences(node, first), 120)
+        few = {path: bytes_ for path, bytes_ in first.items() if path.endswith("cpu.idle")}  # all take long to read
+        usual_s = until(
+            "the first written knob", lambda: any(Path(path).read_bytes() != few[path] for path in few), 120
+        )
     print(f"seed {seed}, the first knob is written {usual_s:.1f} s after the start")
     dirty = 0
     for kill in range(KILLS):

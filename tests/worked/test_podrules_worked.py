@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -292,12 +293,13 @@ def test_case_lse_same_as_lsr() -> None:
 
 def test_idle_lies_on_be_pods_only_and_only_when_asked() -> None:
     idle = Support({Knob.CPU_IDLE: Capability(Knob.CPU_IDLE, Level.NATIVE, "")})
-    assert asked(pod(), context(support=idle, idle_on_be_pods=True)) == {Knob.CPU_IDLE: 1}
-    assert asked(pod(), context(support=idle)) == {}
+    made = replace(pod(), containers=(Container("main", "containerd://c"),))
+    assert asked(made, context(support=idle, idle_on_be_pods=True)) == {Knob.CPU_IDLE: 1}
+    assert asked(made, context(support=idle)) == {}
     assert asked(pod(C1), context(support=idle, idle_on_be_pods=True), C1).get(Knob.CPU_IDLE) is None
     off = NodeSlo(be_cpu=CpuQos(enable=True, group_identity=0, sched_idle=0))
-    assert asked(pod(), context(support=idle, idle_on_be_pods=True, slo=off)) == {}
-    assert asked(pod(), context(idle_on_be_pods=True)) == {}, "a kernel without it"
+    assert asked(made, context(support=idle, idle_on_be_pods=True, slo=off)) == {}
+    assert asked(made, context(idle_on_be_pods=True)) == {}, "a kernel without it"
 
 
 NODE1 = {"numaNodeResources": [{"node": 1, "resources": {"cpu": "4"}}]}

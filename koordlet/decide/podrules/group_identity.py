@@ -85,8 +85,10 @@ def rule(event: PodEvent, context: PodContext, wanted: Wanted) -> None:
 
 
 def _idles(pod: Pod, context: PodContext) -> bool:
-    """Not on a kubelet's QoS root or a container, where their own writes would fail, nor on a pod that ends."""
+    """Not on a kubelet's QoS root or a container, where their own writes would fail, nor on a pod that ends, nor before
+    it has a container: a kubelet may still be about to write the weight of a cgroup that it has just made."""
     policy = context.policy
     asked = policy.identity and policy.idle_on_be_pods and not neutral(context.slo)
     there = context.support.has(Knob.CPU_IDLE) and (policy.hooked or not policy.kubelet)
-    return asked and there and pod.is_be and pod.tree is Tree.KUBELET and not pod.terminating
+    made = any(container.id for container in pod.containers)
+    return asked and there and made and pod.is_be and pod.tree is Tree.KUBELET and not pod.terminating

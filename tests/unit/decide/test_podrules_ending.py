@@ -9,14 +9,15 @@ import pytest
 
 from koordlet.decide.podrules import PodContext, answer
 from koordlet.model.knob import RESTORE, Knob
-from koordlet.model.pod import Pod, Tree
+from koordlet.model.pod import Container, Pod, Tree
 from koordlet.model.podevent import Hook, PodEvent
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.support import Capability, Level, Support
 from koordlet.model.view import Policy
 
 GROUP = "kubepods/besteffort/podu"
-POD = Pod("u", "shop", "job", GROUP, KubeQos.BESTEFFORT, qos=Qos.BE)
+MAIN = Container("main", "containerd://c1")
+POD = Pod("u", "shop", "job", GROUP, KubeQos.BESTEFFORT, qos=Qos.BE, containers=(MAIN,))
 IDLE = Support({Knob.CPU_IDLE: Capability(Knob.CPU_IDLE, Level.NATIVE, "probed")})
 
 
@@ -34,6 +35,7 @@ def context(**policy: Any) -> PodContext:
         pytest.param(POD, {"idle_on_be_pods": False}, False, id="not-asked-for"),
         pytest.param(POD, {"identity": False}, False, id="no-identity"),
         pytest.param(replace(POD, terminating=True), {}, False, id="asked-to-end"),
+        pytest.param(replace(POD, containers=(Container("main"),)), {}, False, id="being-made"),
         pytest.param(replace(POD, tree=Tree.OURS), {}, False, id="a-tree-of-ours"),
         pytest.param(replace(POD, qos=Qos.LS, kube_qos=KubeQos.BURSTABLE), {}, False, id="online"),
     ],
