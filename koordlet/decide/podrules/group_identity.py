@@ -12,7 +12,7 @@ from koordlet.decide.podrules.context import PodContext
 from koordlet.decide.podrules.wanted import Wanted
 from koordlet.model.knob import Knob
 from koordlet.model.pod import HostApp, Pod, Tree
-from koordlet.model.podevent import PodEvent
+from koordlet.model.podevent import Hook, PodEvent
 from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.slo import CpuPolicy, CpuQos
 
@@ -79,16 +79,20 @@ def rule(event: PodEvent, context: PodContext, wanted: Wanted) -> None:
         wanted.bvt = pod_bvt(pod, context)
         if wanted.bvt is not None:
             wanted.note(f"bvt={wanted.bvt}")
-    elif _idles(pod, context):
+    elif _idles(pod, context) and _is_made(event):
         wanted.idle = 1
         wanted.note("idle=1")
 
 
 def _idles(pod: Pod, context: PodContext) -> bool:
-    """Not on a kubelet's QoS root or a container, where their own writes would fail, nor on a pod that ends, nor before
-    it has a container: a kubelet may still be about to write the weight of a cgroup that it has just made."""
+    """Not on a kubelet's QoS root or a container, where their own writes would fail, nor on a pod that ends."""
     policy = context.policy
     asked = policy.identity and policy.idle_on_be_pods and not neutral(context.slo)
     there = context.support.has(Knob.CPU_IDLE) and (policy.hooked or not policy.kubelet)
-    made = any(container.id for container in pod.containers)
-    return asked and there and made and pod.is_be and pod.tree is Tree.KUBELET and not pod.terminating
+    return asked and there and pod.is_be and pod.tree is Tree.KUBELET and not pod.terminating
+
+
+def _is_made(event: PodEvent) -> bool:
+    """False while a kubelet may still be about to write the weight of a cgroup that it has just made. It has a sandbox
+    made after that, and containers after the sandbox."""
+    return event.hook is Hook.PRE_RUN_POD_SANDBOX or any(container.id for container in event.pod.containers)

@@ -45,6 +45,14 @@ def test_which_pods_idle(pod: Pod, policy: dict[str, Any], idles: bool) -> None:
     assert [d.value for d in decisions if d.knob is Knob.CPU_IDLE] == [1] * idles
 
 
+def test_a_pod_idles_from_its_sandbox_on() -> None:
+    """Before its first instruction."""
+    decisions = answer(
+        PodEvent(Hook.PRE_RUN_POD_SANDBOX, replace(POD, containers=()), cgroup=GROUP), context()
+    ).decisions
+    assert [d.value for d in decisions if d.knob is Knob.CPU_IDLE] == [1]
+
+
 @pytest.mark.parametrize(
     ("pod", "policy", "given_back"),
     [
