@@ -177,10 +177,10 @@ def test_an_expired_watch_is_listed_anew(cluster: Cluster, protecting: Agent) ->
 def test_a_rotated_token_is_taken_up(cluster: Cluster, cluster_node: Node, agent: Agent) -> None:
     """The old one runs out while we watch; what is refused is asked again with the new one at once."""
     agent.stop()
-    agent.start(seconds=12)
+    agent.start(seconds=15)
     agent.until("pods are known", lambda: agent.age_s() < 15, 30)
     agent.rotate()
-    end = time.monotonic() + 40  # 12 s, and 10 s for which servers remember, and the kubelet's interval
+    end = time.monotonic() + 45  # 15 s, and 10 s for which servers remember, and the kubelet's interval
     while time.monotonic() < end:
         assert agent.age_s() < 25, agent.text()[-3000:]
         time.sleep(1)
