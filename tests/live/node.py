@@ -350,7 +350,7 @@ class Agent:
 def koordlet(*args: str) -> subprocess.CompletedProcess[str]:
     """The command, to its end."""
     if "KOORDLET_GUEST" not in os.environ:
-        return subprocess.run([sys.executable, "-m", "koordlet", *args], capture_output=True, text=True, timeout=200)
+        return subprocess.run([sys.executable, "-m", "koordlet", *args], capture_output=True, text=True, timeout=120)
     with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as errors:
         code = Forked(list(args), out.fileno(), errors.fileno()).wait(200)
         out.seek(0)

@@ -107,7 +107,7 @@ def test_fifty_kills_at_random_moments_then_undo(node: Node) -> None:
     for kill in range(KILLS):
         write_policy(node, chance.choice(["cfsQuota", "cpuset"]), chance.randrange(20, 90))
         with node.agent("--idle-on-be-pods", wait=False) as agent:
-            time.sleep(chance.uniform(0.3 * usual_s, 1.2 * usual_s))
+            time.sleep(chance.uniform(0.3 * usual_s, 1.1 * usual_s + 0.3))
             agent.kill()
         dirty += changed()
         if kill % 10 == 9:  # what the others left is undone by the next start, which may be killed while it does that

@@ -39,8 +39,9 @@ def test_node_is_ready_at_its_own_address(cluster: Cluster, cluster_node: Node) 
 
 
 def command_of(processes: Path) -> bytes:
-    """The command line of a group's first process; for a moment after the start that is still the runtime's."""
-    return Path(f"/proc/{processes.read_text().split()[0]}/cmdline").read_bytes()
+    """The command line of a group's only process; for a moment after the start that is still the runtime's."""
+    (pid,) = processes.read_text().split()
+    return Path(f"/proc/{pid}/cmdline").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -61,7 +62,7 @@ def test_pod_runs_under_its_qos_class(
     quota_us: str,
     limit_bytes: str | None,
 ) -> None:
-    made = cluster_node.run(pod(qos.lower(), requests, limits))
+    made = cluster_node.run(pod(qos.lower(), requests, limits, "exec sleep 2147483647"))
     pods.append(made)
     assert made["status"]["qosClass"] == qos
     group = cluster_node.container_group(made)

@@ -102,7 +102,11 @@ def test_a_whole_status_within_the_interval(cluster: Cluster, agent: Agent) -> N
 def test_one_write_each_interval_in_which_nothing_of_another_writer_stays(cluster: Cluster, agent: Agent) -> None:
     first = status(cluster) if time_of(status(cluster)) else next_report(cluster, agent)
     written = agent.metric("publications_total", publication="nodemetric", result="written")
-    foreign = {"podsMetric": [{"name": "ghost", "namespace": "x", "podUsage": {}}], "hostApplicationMetric": [{}]}
+    foreign = {
+        "podsMetric": [{"name": "ghost", "namespace": "x", "podUsage": {}}],
+        "hostApplicationMetric": [{}],
+        "nodeMetric": {"nodeUsage": {"resources": {"cpu": "0"}}},
+    }
     cluster.admin.must("PATCH", f"{METRIC_PATH}/status", {"status": foreign}, MERGE_PATCH)
     second = next_report(cluster, agent)
     assert INTERVAL_S - 1 <= time_of(second) - time_of(first) <= INTERVAL_S + SLACK_S
@@ -110,6 +114,7 @@ def test_one_write_each_interval_in_which_nothing_of_another_writer_stays(cluste
     assert "not reported" not in json.dumps(agent.ask("/v1/status")["degraded"])
     assert "ghost" not in json.dumps(second)
     assert "hostApplicationMetric" not in second
+    assert cpu(second["nodeMetric"]["nodeUsage"]) > 0
     assert cluster.admin.get(METRIC_PATH)["spec"]["metricCollectPolicy"]["reportIntervalSeconds"] == INTERVAL_S
 
 
