@@ -146,12 +146,11 @@ class RuntimeSource:
             known = self._known.get(pod.uid)
             asked = {} if known is None else known.asked
             limits = {name: mcpu for name, (at_s, mcpu) in asked.items() if now_s - at_s < SPEC_LAG_S}
-        if all(limits.get(c.name, c.limits.cpu_mcpu) == c.limits.cpu_mcpu for c in pod.containers):
-            return pod
-        containers = (
-            replace(c, limits=replace(c.limits, cpu_mcpu=limits.get(c.name, c.limits.cpu_mcpu))) for c in pod.containers
+        containers = tuple(
+            replace(c, limits=replace(c.limits, cpu_mcpu=limits[c.name])) if c.name in limits else c
+            for c in pod.containers
         )
-        return replace(pod, containers=tuple(containers))
+        return pod if containers == pod.containers else replace(pod, containers=containers)
 
     def container_gone(self, uid: str, name: str, full_id: str) -> None:
         with self._lock:
