@@ -2,6 +2,8 @@
 
 The engine knows no clock and no thread of its own: `Engine.tick(now_s)` and `Engine.surge(now_s)` do one round for the
 moment they are given, so tests drive them in virtual time. `run` is the only part that waits.
+
+Longer than our other files: a tick, a surge and what comes between two ticks work on one state and are read together.
 """
 
 from __future__ import annotations

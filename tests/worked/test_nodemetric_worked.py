@@ -1,4 +1,7 @@
-"""A NodeMetric's status, number by number: rounding, windows, cold start, memory policies, the whole example."""
+"""A NodeMetric's status, number by number: rounding, windows, cold start, memory policies, the whole example.
+
+Longer than other files: one per section of the specification, so that an example is found where its section is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Worked examples of spec/hooks 7.2 and field cases for the rules that give values to pods and containers."""
+"""Worked examples of spec/hooks 7.2 and field cases for the rules that give values to pods and containers.
+
+Longer than other files: one per section of the specification, so that an example is found where its section is.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Masks, bandwidths and schemata lines: spec/qos 16.7 rows 56-59, spec/api V-28, V-32, and the field cases."""
+"""Masks, bandwidths and schemata lines: spec/qos 16.7 rows 56-59, spec/api V-28, V-32, and the field cases.
+
+Longer than other files: one per section of the specification, so that an example is found where its section is.
+"""
 
 from __future__ import annotations
 
