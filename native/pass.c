@@ -11,13 +11,15 @@ static void read_every_pass(struct pass *pass)
 {
     struct kl_table *table = pass->table;
     for (int i = 0; i < table->count; i++)
-        if (table->rows[i].state == KL_ALIVE && table->rows[i].kind != KL_CONTAINER)
+        if (table->rows[i].state == KL_ALIVE && table->rows[i].kind == KL_POD)
+            kl_read_pod_usage(pass, &table->rows[i]);
+        else if (table->rows[i].state == KL_ALIVE && table->rows[i].kind != KL_CONTAINER)
             kl_read_usage(pass, &table->rows[i]);
     for (int i = 0; i < table->count; i++)
         if (table->rows[i].state == KL_ALIVE && table->rows[i].kind == KL_CONTAINER)
             kl_read_container_usage(pass, &table->rows[i]);
     for (int i = 0; i < table->count; i++)
-        if (table->rows[i].state == KL_ALIVE && table->rows[i].raw_fd >= 0 && !table->rows[i].still)
+        if (table->rows[i].state == KL_ALIVE && table->rows[i].raw_fd >= 0 && kl_raw_is_due(&table->rows[i]))
             kl_read_raw(pass, &table->rows[i]);
 }
 
@@ -32,7 +34,7 @@ static void take_turn(struct pass *pass, int slot)
     struct row *row = &pass->table->rows[slot];
     if (row->state != KL_ALIVE)
         return;
-    if (row->raw_fd >= 0 && row->still)
+    if (row->raw_fd >= 0 && row->raw_ns < pass->now_ns)
         kl_read_raw(pass, row);
     bool stat_due = row->memory_dir >= 0 && is_due(row, slot, row->kind == KL_CONTAINER ? container_turns : 1);
     if (stat_due && !kl_repeat_memory_stat(pass, row))
@@ -97,7 +99,7 @@ static void add_to(struct kl_sum *sum, bool usable, double value, int64_t at_ns)
 
 static void add_row(const struct pass *pass, const struct row *row, int group)
 {
-    bool rated = row->mcpu_ns >= pass->now_ns;
+    bool rated = row->mcpu_ns >= pass->now_ns || row->waits;
     bool weighed = row->memory_ns != KL_NEVER && pass->now_ns - row->memory_ns <= max_memory_age_ns;
     add_to(&pass->totals->cpu[group], rated, row->mcpu, row->mcpu_ns);
     add_to(&pass->totals->memory[group], weighed, (double)row->memory, row->memory_ns);
@@ -149,7 +151,9 @@ int kl_table_pass(struct kl_table *table, struct kl_rings *rings, int64_t now_ns
         .now_ns = now_ns,
         .started_ns = kl_clock_ns(),
         .nominal = (flags & KL_PASS_NOMINAL_TIME) != 0,
+        .calm = (flags & KL_PASS_CALM) != 0,
     };
+    table->passes++;
     read_every_pass(&pass);
     if (table->count > 0) {
         read_rotation(&pass);

@@ -6,7 +6,11 @@
 
 static const int64_t max_gap_ns = INT64_C(20000000000); /* a longer gap makes the next read a first sample */
 static const unsigned max_repeats = 3;
-static const uint64_t moved_bytes = 1U << 20; /* charge batching of the kernel moves less than this */
+static const unsigned wait_turns = 3;
+static const int64_t max_wait_ns = INT64_C(2500000000); /* three intervals of a second; of a longer one none */
+static const double little_mcpu = 5.0;
+static const uint64_t charge_ns = UINT64_C(1000000); /* of CPU; the kernel can charge some megabytes in it, not more */
+static const uint64_t moved_bytes = 1U << 20;        /* charge batching of the kernel moves less than this */
 
 static bool is_gone(ssize_t error)
 {
@@ -87,16 +91,44 @@ void kl_read_usage(struct pass *pass, struct row *row)
         count_usage(row, usage_ns, at_ns);
 }
 
-/* A pod's counter contains its containers': when it stood still, so did theirs. */
+/* The numbers of pods have a pattern (so many containers follow each), so they are mixed (Fibonacci hashing). */
+static bool is_turn(const struct kl_table *table, int number)
+{
+    return (table->passes + ((uint32_t)number * UINT32_C(2654435769) >> 16)) % wait_turns == 0;
+}
+
+/* In a calm pass what used little last time waits for its turn: one that hurries shows in the node's own usage. A pod
+ * and its containers, whose counters share pages, have the same turn. */
+static bool waits(struct pass *pass, struct row *row, int number)
+{
+    row->waits = pass->calm && row->mcpu_ns != KL_NEVER && row->mcpu < little_mcpu &&
+                 pass->now_ns - row->usage_at_ns < max_wait_ns && !(row->quota && kl_row_is_contained(row)) &&
+                 !is_turn(pass->table, number);
+    pass->totals->skipped += row->waits;
+    return row->waits;
+}
+
+void kl_read_pod_usage(struct pass *pass, struct row *row)
+{
+    if (waits(pass, row, (int)(row - pass->table->rows)))
+        row->still = false; /* not known */
+    else
+        kl_read_usage(pass, row);
+}
+
+/* A pod's counter contains its containers': when it stood still, so did theirs, and none of them used more. */
 void kl_read_container_usage(struct pass *pass, struct row *row)
 {
     const struct row *pod = row->pod >= 0 ? &pass->table->rows[row->pod] : NULL;
-    if (!pod || pod->state != KL_ALIVE || !pod->still || !row->counted) {
+    bool known = pod && pod->state == KL_ALIVE && row->counted;
+    if (known && pod->still) {
+        pass->totals->skipped++;
+        count_usage(row, row->usage_ns, pod->usage_at_ns);
+        row->waits = false;
+    } else if (!known || pod->mcpu >= little_mcpu || !waits(pass, row, row->pod)) {
+        row->waits = false;
         kl_read_usage(pass, row);
-        return;
     }
-    pass->totals->skipped++;
-    count_usage(row, row->usage_ns, pod->usage_at_ns);
 }
 
 void kl_read_raw(struct pass *pass, struct row *row)
@@ -111,12 +143,23 @@ void kl_read_raw(struct pass *pass, struct row *row)
     else {
         row->raw = raw;
         row->raw_ns = moment_ns(pass);
+        row->usage_at_raw = row->usage_ns;
     }
+}
+
+bool kl_raw_is_due(const struct row *row)
+{
+    return row->raw_ns == KL_NEVER || row->usage_ns - row->usage_at_raw >= charge_ns;
+}
+
+static uint64_t distance(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
 }
 
 bool kl_row_moved(const struct row *row)
 {
-    uint64_t change = row->raw > row->raw_at_stat ? row->raw - row->raw_at_stat : row->raw_at_stat - row->raw;
+    uint64_t change = distance(row->raw, row->raw_at_stat);
     return change > moved_bytes && change > row->raw_at_stat / 50;
 }
 
@@ -134,7 +177,7 @@ bool kl_repeat_memory_stat(struct pass *pass, struct row *row)
 {
     const struct row *charged = charged_row(pass, row);
     if (row->memory_ns == KL_NEVER || !charged || charged->raw_ns == KL_NEVER || row->repeats >= max_repeats ||
-        row->usage_ns != row->usage_at_stat || charged->raw != row->raw_at_stat)
+        row->usage_ns - row->usage_at_stat >= charge_ns || distance(charged->raw, row->raw_at_stat) > moved_bytes)
         return false;
     row->repeats++;
     row->memory_ns = moment_ns(pass);

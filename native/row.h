@@ -27,8 +27,11 @@ struct row {
     double mcpu;
     int64_t mcpu_ns;
 
+    bool waits; /* was not read in this pass though it may have moved a little */
+
     uint64_t raw;
     int64_t raw_ns;
+    uint64_t usage_at_raw;
     bool stat_tried;
     unsigned repeats;                    /* turns since memory.stat was read in which nothing had happened */
     uint64_t usage_at_stat, raw_at_stat; /* raw: of a container its pod's */
@@ -49,6 +52,7 @@ struct kl_table {
     struct row *rows;
     int count, capacity;
     int rotation_at, moved_at; /* where the next pass goes on */
+    unsigned passes;
     struct kl_memory_layout layout;
     uint64_t page_bytes; /* 0: memory.numa_stat is of no use here */
     char buffer[KL_BUFFER];
@@ -68,17 +72,21 @@ struct pass {
     struct kl_table *table;
     struct kl_totals *totals;
     int64_t now_ns, started_ns;
-    bool nominal;
+    bool nominal, calm;
 };
 
 void kl_read_usage(struct pass *pass, struct row *row);
+void kl_read_pod_usage(struct pass *pass, struct row *row);
 void kl_read_container_usage(struct pass *pass, struct row *row);
 void kl_read_raw(struct pass *pass, struct row *row);
+
+/* It ran long enough since then to have been charged for more than a trifle. */
+bool kl_raw_is_due(const struct row *row);
 void kl_read_memory_stat(struct pass *pass, struct row *row);
 void kl_read_quota(struct pass *pass, struct row *row);
 void kl_read_throttling(struct pass *pass, struct row *row);
 
-/* Takes memory.stat for read where its cgroup has not run since and is charged the same; false: read it. */
+/* Takes memory.stat for read where its cgroup has hardly run since and is charged the same; false: read it. */
 bool kl_repeat_memory_stat(struct pass *pass, struct row *row);
 
 /* The plain usage went far enough from where it was at the last memory.stat. */

@@ -3,7 +3,9 @@
  * A pass reads, parses, differentiates and sums; nothing is allocated and no path is walked from the root. What is read
  * how often (per row of N cgroups):
  *   every pass       CPU counter of roots, pods and host applications, and of containers whose pod's counter moved;
- *                    plain memory usage of roots, pods and host applications whose CPU counter moved
+ *                    plain memory usage of roots, pods and host applications that ran for a millisecond since the last
+ *   every third      in calm passes (KL_PASS_CALM), CPU counter of pods and containers that used less than half a percent
+ *                    of a CPU when last read
  *   in turn          a tenth of the rows per pass, through directory descriptors: memory.stat (of containers every second
  *                    turn; not of what has not run since and is charged the same, for three turns), plain memory usage
  *                    of what stood still, throttling where a quota is set, every sixth turn whether there is one
@@ -77,7 +79,8 @@ int kl_table_read(const struct kl_table *table, int row, struct kl_row *out);
 int kl_table_descriptors(const struct kl_table *table);
 
 /* A sum over rows. missing: living rows that could not contribute; oldest_ns: oldest value inside, KL_NEVER for none.
- * CPU sums hold rates of this pass only, memory sums the latest values not older than 30 s. */
+ * CPU sums hold rates of this pass, and the last one of what waits in a calm pass; memory sums the latest values not
+ * older than 30 s. */
 struct kl_sum {
     double value;
     int64_t oldest_ns;
@@ -94,7 +97,7 @@ enum {
 };
 
 /* What one pass did. gone: rows that went away in it. errors: reads that failed or made no sense. counters, raws,
- * memory_stats, quotas: files read; skipped: containers whose pod's counter stood still; throttled: containers and whole
+ * memory_stats, quotas: files read; skipped: containers whose pod's counter stood still, and what waits in a calm pass; throttled: containers and whole
  * pods of which this pass learned that they were throttled. */
 struct kl_totals {
     struct kl_sum cpu[KL_SUMS], memory[KL_SUMS];
@@ -103,8 +106,9 @@ struct kl_totals {
 };
 
 /* NOMINAL_TIME: takes every value at now_ns instead of at now_ns plus the time spent in the pass so far.
- * THROTTLING: reads the throttling of every container with a quota, instead of in turn. */
-enum { KL_PASS_NOMINAL_TIME = 1, KL_PASS_THROTTLING = 2 };
+ * THROTTLING: reads the throttling of every container with a quota, instead of in turn.
+ * CALM: the node uses as much as it did; without it nothing that may have moved is left out. */
+enum { KL_PASS_NOMINAL_TIME = 1, KL_PASS_THROTTLING = 2, KL_PASS_CALM = 4 };
 
 /* One pass. Rates and memory values of this pass are appended to `rings` (NULL: nowhere) at now_ns. Rates are dropped
  * after a counter that went back, when no time passed, and over gaps longer than 20 s. */

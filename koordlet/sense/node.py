@@ -21,12 +21,14 @@ from: what best effort used before the gap would count as use by the system."""
 
 class NodeMeter:
     """mcpu/memory: latest good readings, kept (with their age) when a later read fails. total_bytes: MemTotal.
+    moved_mcpu: by how much the CPU usage of the last pass differs from the one before, None without it.
 
     with_cache_bytes: MemTotal - MemFree of the last pass, None when it could not be read.
     """
 
     def __init__(self, host: Host) -> None:
         self.mcpu: Reading | None = None
+        self.moved_mcpu: float | None = None
         self.memory: Reading | None = None
         self.total_bytes: int | None = None
         self.with_cache_bytes: int | None = None
@@ -40,6 +42,7 @@ class NodeMeter:
     def read(self, now_s: float) -> None:
         """Takes new readings. The first one gives no CPU usage, nor does a counter that went back."""
         out = self._out
+        self.moved_mcpu = None
         if lib.kl_node_read(self._stat.fd(), self._meminfo.fd(), out) != 0:
             self.errors += 1
         if out.has_cpu:
@@ -64,7 +67,10 @@ class NodeMeter:
             return
         self._base = (ticks, now_s)
         if base is not None and ticks >= base[0]:
-            self.mcpu = Reading((ticks - base[0]) * 1000 / _TICKS_PER_S / (now_s - base[1]), now_s)
+            mcpu = (ticks - base[0]) * 1000 / _TICKS_PER_S / (now_s - base[1])
+            if self.mcpu is not None:
+                self.moved_mcpu = abs(mcpu - self.mcpu.value)
+            self.mcpu = Reading(mcpu, now_s)
 
     def close(self) -> None:
         self._stat.close()

@@ -53,9 +53,9 @@ class Table:
         assert row >= 0
         return row
 
-    def step(self, seconds: float = 1.0, rings: CData = ffi.NULL) -> CData:
+    def step(self, seconds: float = 1.0, rings: CData = ffi.NULL, flags: int = 0) -> CData:
         self.now_ns += round(seconds * SECOND)
-        assert lib.kl_table_pass(self.it, rings, self.now_ns, lib.KL_PASS_NOMINAL_TIME, self.totals) == 0
+        assert lib.kl_table_pass(self.it, rings, self.now_ns, lib.KL_PASS_NOMINAL_TIME | flags, self.totals) == 0
         return self.totals
 
     def read(self, row: int) -> CData:
