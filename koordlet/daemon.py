@@ -44,6 +44,7 @@ from koordlet.sources.followed import follow_node, follow_policy
 from koordlet.store.rings import RingStore
 from koordlet.wiring import podrules, qosloops
 from koordlet.wiring.beroots import BeInput, ls_groups
+from koordlet.wiring.changes import make_changed
 from koordlet.wiring.doors import events_page, http_door, pod_resources_door
 from koordlet.wiring.evict import ThroughCluster, make_evictor
 from koordlet.wiring.hardware import HardwareInput, make_resctrl
@@ -203,6 +204,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
             interval_s=flags.collect_res_used_interval_s,
             observe=flags.observe,
             inbox=doors.inbox,
+            changed=make_changed(flags, host, kubepods, be, sources, doors, cluster),
         )
     )
     pages = Pages(

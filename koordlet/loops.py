@@ -20,7 +20,6 @@ import structlog
 
 from koordlet.decide.podrules.resize import OWNER as AHEAD
 from koordlet.doors.admission import OWNER, Admitted
-from koordlet.model.cpuset import CpuSet
 from koordlet.model.effect import Applier, Effect, EffectReport
 from koordlet.model.eviction import Evict
 from koordlet.model.knob import Decision
@@ -36,6 +35,8 @@ log = structlog.get_logger(__name__)
 NOTE_EVERY_S = 60.0
 MAX_FAILED_TICKS = 5
 """Shorter than it takes until a watchdog would end the process without giving anything back."""
+LOOK_EVERY_S = 5.0
+"""Between two looks at all inputs, at the longest; sooner when one of them changed."""
 SOURCES_EVERY_S = 10.0
 """The sentinel's descriptors may have gone stale: a cgroup was made anew under the same path."""
 
@@ -69,6 +70,8 @@ class Engine:
         self._seen: tuple[object, ...] = ()
         self._sources_due_s = 0.0
         self._view: NodeView | None = None
+        self._policy = Policy()
+        self._look_due_s = 0.0
         self._notes: dict[str, float] = {}
         self._errors: dict[str, str] = {}
         self._effects: dict[str, EffectReport] = {}
@@ -80,10 +83,10 @@ class Engine:
     def tick(self, now_s: float) -> Snapshot:
         """One full round. A failing strategy keeps its previous decisions; the others' tick goes on."""
         started = time.perf_counter()
-        self._take_in(now_s)
+        news = self._take_in(now_s)
         with self.lock:
-            view = self._look(now_s)
-        policy = self.parts.policy(now_s)
+            view = self._look(now_s) if news else self._glance(now_s) or self._look(now_s)
+        policy = self._policy
         if (facts := (policy, *view.facts())) != self._facts:
             self._facts = facts
             self._settled.clear()
@@ -97,6 +100,7 @@ class Engine:
                 self._decide(strategy, view, policy, now_s)
         report = self._apply(now_s)
         self._doubt = report.failed > 0
+        self._look_again(report, now_s)
         self.stats = TickStats(
             ticks=self.stats.ticks + 1,
             overruns=self.stats.overruns,
@@ -122,6 +126,7 @@ class Engine:
                 self._decide(strategy, view, policy, now_s)
         report = self._apply(now_s)
         self._doubt |= report.failed > 0
+        self._look_again(report, now_s)
         self.stats = replace(self.stats, surges=self.stats.surges + 1)
         return self._publish(view, report)
 
@@ -161,12 +166,14 @@ class Engine:
         if pods.revision != self._pods.revision:
             self._pods = pods
             self._view = view = replace(view, now_s=now_s, pods=pods)
+            self._look_due_s = now_s
             policy = self.parts.policy(now_s)
             for strategy in self.parts.strategies:
                 if strategy.name in self.parts.on_pods:
                     self._decide(strategy, view, policy, now_s)
         report = self._apply(now_s)
         self._doubt |= report.failed > 0
+        self._look_again(report, now_s)
         return self._publish(view, report)
 
     def _take_in(self, now_s: float) -> bool:
@@ -187,10 +194,35 @@ class Engine:
         with self.lock:
             return list(self.parts.sense.workloads())
 
+    def _glance(self, now_s: float) -> NodeView | None:
+        """Nothing but use is different from the last look, which was not long ago. None where that is not so."""
+        parts, view = self.parts, self._view
+        if view is None or self._doubt or now_s >= self._look_due_s or parts.changed():
+            return None
+        self._view = replace(
+            view,
+            now_s=now_s,
+            usage=self._sample(now_s),
+            support=parts.support(now_s),
+            workloads=LazyWorkloads(parts.sense.workloads, parts.sense.find),
+            root_usage=LazyWorkloads(parts.sense.root_usage),
+            evictions=parts.evictions(),
+            blocks=parts.blocks(view.pods, self._policy, now_s),
+            hardware=parts.hardware(view.pods, view.online, now_s),
+            wall_s=parts.wall(),
+        )
+        return self._view
+
+    def _look_again(self, report: ApplyReport, now_s: float) -> None:
+        """In the next tick, at what our own writes have changed."""
+        if report.written or report.restored or report.failed:
+            self._look_due_s = now_s
+
     def _look(self, now_s: float) -> NodeView:
+        """At everything."""
         parts = self.parts
         self._pods = pods = self._poll(now_s)
-        policy = parts.policy(now_s)
+        self._policy = policy = parts.policy(now_s)
         apps = policy.slo.host_apps if policy.slo else ()
         roots = parts.be.roots(pods, now_s)
         if (seen := (pods.revision, apps, roots)) != self._seen:
@@ -204,13 +236,9 @@ class Engine:
             except OSError as error:  # descriptors may have run out; the ticks still look
                 self._note(f"sentinel: {os.strerror(error.errno or 0)}", now_s)
         parts.be.refresh(now_s, anew=self._doubt)
-        nonbe, pressure = (None, None) if parts.watch is None else parts.watch.surge()
-        usage = parts.sense.sample(now_s, nonbe, pressure)
-        if parts.watch is not None:
-            usage = _with_memory(usage, parts.watch)
+        usage = self._sample(now_s)
         node = parts.node(now_s)
-        online = node.topology.online if node.topology is not None else CpuSet()
-        self._view = NodeView(
+        view = NodeView(
             now_s=now_s,
             interval_s=parts.interval_s,
             node=node,
@@ -223,10 +251,17 @@ class Engine:
             root_usage=LazyWorkloads(parts.sense.root_usage),
             evictions=parts.evictions(),
             blocks=parts.blocks(pods, policy, now_s),
-            hardware=parts.hardware(pods, online, now_s),
             wall_s=parts.wall(),
         )
+        self._view = replace(view, hardware=parts.hardware(pods, view.online, now_s))
+        self._look_due_s = now_s + LOOK_EVERY_S
         return self._view
+
+    def _sample(self, now_s: float) -> Usage:
+        watch = self.parts.watch
+        if watch is None:
+            return self.parts.sense.sample(now_s)
+        return _with_memory(self.parts.sense.sample(now_s, *watch.surge()), watch)
 
     def _poll(self, now_s: float) -> PodSet:
         """One set of all sources, as old as its oldest answer; of pods with the same UID the first source's."""

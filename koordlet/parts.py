@@ -75,7 +75,8 @@ class AnyStrategy(Protocol):
 @dataclass(slots=True)
 class Parts:
     """What the composition root hands to the engine. inbox: what the runtime's doors bring. on_pods: strategies that
-    judge as soon as a door told of a pod."""
+    judge as soon as a door told of a pod. changed: whether any input but use may differ from what it was when this was
+    last asked."""
 
     sources: tuple[Source, ...]
     sense: Sense
@@ -96,6 +97,7 @@ class Parts:
     on_pods: tuple[str, ...] = ("podrules",)
     blocks: Callable[[PodSet, Policy, float], BlockDevices] = lambda pods, policy, now_s: NO_BLOCKS
     hardware: Callable[[PodSet, CpuSet, float], Hardware] = lambda pods, online, now_s: Hardware()
+    changed: Callable[[], bool] = lambda: True
     intervals_s: dict[str, float] = field(default_factory=dict)
     interval_s: float = 1.0
     observe: bool = False

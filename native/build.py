@@ -21,6 +21,7 @@ HEADERS = (
     "perf.h",
     "reap.h",
     "pages.h",
+    "changes.h",
 )
 
 ffi = FFI()

@@ -168,6 +168,11 @@ class NodeView:
     blocks: BlockDevices = field(default_factory=BlockDevices)
     wall_s: float = 0.0
 
+    @property
+    def online(self) -> CpuSet:
+        """CPUs that are, none while the topology is unknown."""
+        return self.node.topology.online if self.node.topology is not None else CpuSet()
+
     def facts(self) -> tuple[object, ...]:
         """What is there, without how much it uses: equal in most ticks, and then made of the same objects."""
         return (

@@ -1,9 +1,9 @@
 """What stands below the best-effort roots (`BeTree`) and what the roots' own knobs say now (`RootReader`).
 
-Both are asked every tick. A root is looked at every time, so a new pod is seen at once; of the pods' directories a
-thirtieth per tick, and all of them when who runs here has changed. A look is a stat: kernfs counts the sub-directories
-in the number of links, so a directory is listed only when there are more or fewer than known, and at every second look
-all the same (one may have taken another's place).
+A root is looked at every time, so a new pod is seen at once; of the pods' directories a thirtieth per second, and all
+of them when who runs here has changed. A look is a stat: kernfs counts the sub-directories in the number of links, so a
+directory is listed only when there are more or fewer than known, and at every second look all the same (one may have
+taken another's place).
 Where links do not count (btrfs) every look lists. On v1 the cpuset hierarchy is the one listed: its levels are what
 the cpuset policy must order.
 """
@@ -44,6 +44,7 @@ class BeTree:
         self._levels: dict[str, Levels] = {}
         self._queue: list[tuple[str, str]] = []
         self._batch = self._rounds = 0
+        self._looked_s: float | None = None
         self._hurried = False
 
     def levels(self, root: str) -> Levels:
@@ -57,7 +58,9 @@ class BeTree:
         return self._levels[root]
 
     def refresh(self, now_s: float) -> None:
-        """Looks at every root and at a thirtieth of the directories below them again."""
+        """Looks at every root, and at a thirtieth of the directories below them for each second since the last time."""
+        since_s = 1.0 if self._looked_s is None else min(now_s - self._looked_s, float(_ROTATION))
+        self._looked_s = now_s
         for root, pods in self._roots.items():
             if pods is None or not self._as_many(root, len(pods)):
                 self._list_root(root)
@@ -66,7 +69,7 @@ class BeTree:
             self._batch = len(self._queue) if self._hurried else -(-len(self._queue) // _ROTATION)
             self._rounds += not self._hurried
             self._hurried = False
-        for _ in range(min(self._batch, len(self._queue))):
+        for _ in range(min(self._batch * max(1, round(since_s)), len(self._queue))):
             self._look_at_pod(*self._queue.pop())
 
     def hurry(self) -> None:

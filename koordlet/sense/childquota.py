@@ -1,8 +1,8 @@
 """`ChildQuotas`: finite CFS quotas of the groups below a best-effort root, where the kernel compares them with it.
 
 On cgroup v1 a parent's quota below a child's is refused with EINVAL, so a cap on the root has to know them. On v2 the
-smaller of both simply holds and nothing is read. A new directory is read at once, after ten calls and then more and
-more seldom (who makes it writes its quota a moment later), every 300 calls in the end; one that has a quota every ten.
+smaller of both simply holds and nothing is read. A new directory is read at once, after ten seconds and then more and
+more seldom (who makes it writes its quota a moment later), every 300 s in the end; one that has a quota every ten.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from koordlet.model.knob import Knob
 from koordlet.sense.betree import Levels
 from koordlet.sense.kept import read_once
 
-_OFTEN: Final = 10
-_SELDOM: Final = 300
+_OFTEN_S: Final = 10
+_SELDOM_S: Final = 300
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """quota_us: 0 without one. pause: calls between two looks."""
+    """quota_us: 0 without one. pause_s: between two looks."""
 
     path: str
     file: str
     quota_us: int
-    pause: int
+    pause_s: int
 
 
 class ChildQuotas:
@@ -41,14 +41,14 @@ class ChildQuotas:
         self._known: dict[str, _Group] = {}
         self._due: defaultdict[int, list[_Group]] = defaultdict(list)
         self._levels: Levels = ()
-        self._calls = 0
+        self._now_s = 0
         self._found: tuple[tuple[str, int], ...] = ()
 
-    def read(self, levels: Levels) -> tuple[tuple[str, int], ...]:
+    def read(self, levels: Levels, now_s: float) -> tuple[tuple[str, int], ...]:
         """(path, quota in us of its own period) of every group below the root that has one, sorted."""
         if self._host.version is not CgroupVersion.V1:
             return ()
-        self._calls += 1
+        self._now_s = int(now_s)
         changed = levels is not self._levels
         if changed:
             self._take(levels)
@@ -71,21 +71,22 @@ class ChildQuotas:
         """first: it was there before us, so it has the quota that it shall have; the looks are spread."""
         file = str(knob_path(self._host, path, Knob.CPU_QUOTA))
         quota_us = self._quota_us(file)
-        group = _Group(path, file, quota_us, _SELDOM if first and not quota_us else _OFTEN)
-        self._due[self._calls + (1 + number % group.pause if first else group.pause)].append(group)
+        group = _Group(path, file, quota_us, _SELDOM_S if first and not quota_us else _OFTEN_S)
+        self._due[self._now_s + (1 + number % group.pause_s if first else group.pause_s)].append(group)
         return group
 
     def _look_again(self) -> bool:
         """At those that are due now; whether anything changed."""
         changed = False
-        for group in self._due.pop(self._calls, ()):
+        due = [group for at_s in sorted(self._due) if at_s <= self._now_s for group in self._due.pop(at_s)]
+        for group in due:
             if self._known.get(group.path) is not group:
                 continue
             now_us = self._quota_us(group.file)
             changed |= now_us != group.quota_us
             group.quota_us = now_us
-            group.pause = _OFTEN if now_us else min(group.pause + _OFTEN, _SELDOM)
-            self._due[self._calls + group.pause].append(group)
+            group.pause_s = _OFTEN_S if now_us else min(group.pause_s + _OFTEN_S, _SELDOM_S)
+            self._due[self._now_s + group.pause_s].append(group)
         return changed
 
     def _quota_us(self, file: str) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 import structlog
@@ -29,12 +30,16 @@ class Checkpoint:
     fault: str = ""
 
 
+def checkpoint_file(host: Host) -> Path:
+    return host.kubelet_root / _FILE
+
+
 class KubeletCheckpoint:
     """Read again when the file or the online CPUs change; one that turns to garbage keeps what was known."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
-        self._file = host.kubelet_root / _FILE
+        self._file = checkpoint_file(host)
         self._seen: object = None
         self._known = Checkpoint(fault=f"{_FILE}: not read yet")
 

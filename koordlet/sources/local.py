@@ -68,6 +68,11 @@ class LocalSource:
         return self._known
 
     @property
+    def searches(self) -> bool:
+        """Whether something is declared, whose cgroups come and go."""
+        return bool(self._declarations or self._found)
+
+    @property
     def failures(self) -> int:
         return self._files.failures
 

@@ -69,6 +69,11 @@ class RuntimeSource:
                 at_s = self._lost_s if self._lost_s is not None and self._known else now_s
             return PodSet(self._set.pods, self._set.revision, at_s)
 
+    @property
+    def changed(self) -> bool:
+        """Since the last poll."""
+        return self._changed
+
     def errors(self) -> tuple[str, ...]:
         """Pods of which something could not be used."""
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from koordlet.decide import be_cpus
@@ -41,11 +42,22 @@ class BeInput:
         self._looked_s = float("-inf")
         self._changed = False
         self._roots: tuple[tuple[str, Tree], ...] = ()
+        self._groups: tuple[Path, ...] = ()
 
     @property
     def first(self) -> str | None:
         """A root that exists, for probing."""
         return self._roots[0][0] if self._roots else None
+
+    @property
+    def complete(self) -> bool:
+        """Every root that there is to be is there, with its files."""
+        return not self._changed
+
+    @property
+    def groups(self) -> tuple[Path, ...]:
+        """Directories of the known roots, in the hierarchy whose groups are listed; the same object while they are."""
+        return self._groups
 
     def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]:
         node = self._node(now_s)
@@ -65,6 +77,8 @@ class BeInput:
             self._tree.keep(paths)
             self._reader.keep(paths)
             self._quotas = {path: known for path, known in self._quotas.items() if path in paths}
+            if (groups := tuple(self._host.dir("cpuset", path) for path in paths)) != self._groups:
+                self._groups = groups
         return self._roots
 
     def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot:
@@ -75,7 +89,7 @@ class BeInput:
         if self._writes_below():
             if path not in self._quotas:
                 self._quotas[path] = ChildQuotas(self._host)
-            quotas = self._quotas[path].read(levels)
+            quotas = self._quotas[path].read(levels, now_s)
         root = self._reader.read(path, tree, levels, self._request(path, pods), quotas)
         if root.quota_us is None and root.shares is None:
             self._changed = True

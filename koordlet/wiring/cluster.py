@@ -73,6 +73,10 @@ class Cluster:
         except ApiError as error:
             return str(error)
 
+    def revisions(self) -> tuple[int, ...]:
+        """Of the objects whose followers the loop asks."""
+        return (self.node.revision, self.slo.revision)
+
     def publish(self, snapshot: Callable[[], Snapshot | None], stack: ExitStack) -> None:
         """Start to write."""
         if self.node_metric is not None:

@@ -32,6 +32,11 @@ class Sources:
         self.pinned = pinned
         self._local, self._late = local, late
 
+    @property
+    def searches(self) -> bool:
+        """Whether a poll finds what no file or revision tells of."""
+        return self._local is not None and self._local.searches
+
     def errors(self) -> tuple[str, ...]:
         """What is wrong now, a line each."""
         found = self._local.errors() if self._local else ()

@@ -1,0 +1,122 @@
+/* Noticing changes of directories and small files; see changes.h. */
+#define _GNU_SOURCE 1
+#include "changes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include "io.h"
+
+enum {
+    BUFFER = 4096,
+    ENTRIES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF,
+    FILES = ENTRIES | IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB,
+};
+
+struct content {
+    char *path;
+    int fd;
+    uint64_t print; /* fingerprint of what it said; 0: never looked at */
+};
+
+struct kl_changes {
+    int inotify; /* -1 before the first directory */
+    bool looked;
+    struct content *contents;
+    int count;
+};
+
+struct kl_changes *kl_changes_new(void)
+{
+    struct kl_changes *changes = calloc(1, sizeof *changes);
+    if (changes)
+        changes->inotify = -1;
+    return changes;
+}
+
+void kl_changes_free(struct kl_changes *changes)
+{
+    if (!changes)
+        return;
+    kl_close(&changes->inotify);
+    for (int i = 0; i < changes->count; i++) {
+        kl_close(&changes->contents[i].fd);
+        free(changes->contents[i].path);
+    }
+    free(changes->contents);
+    free(changes);
+}
+
+int kl_changes_follow_directory(struct kl_changes *changes, const char *path, int files)
+{
+    if (changes->inotify < 0)
+        changes->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+    if (changes->inotify < 0)
+        return -errno;
+    uint32_t mask = (files ? FILES : ENTRIES) | IN_ONLYDIR | IN_MASK_ADD; /* the same directory may be given twice */
+    return inotify_add_watch(changes->inotify, path, mask) < 0 ? -errno : 0;
+}
+
+int kl_changes_follow_content(struct kl_changes *changes, const char *path)
+{
+    struct content *contents = realloc(changes->contents, (size_t)(changes->count + 1) * sizeof *contents);
+    if (!contents)
+        return -ENOMEM;
+    changes->contents = contents;
+    struct content content = {.path = strdup(path), .fd = -1};
+    if (!content.path)
+        return -ENOMEM;
+    contents[changes->count++] = content;
+    return 0;
+}
+
+/* Takes all events there are; which ones is of no interest. */
+static bool had_event(int inotify)
+{
+    char buffer[BUFFER] __attribute__((aligned(__alignof__(struct inotify_event))));
+    bool had = false;
+    while (inotify >= 0 && read(inotify, buffer, sizeof buffer) > 0)
+        had = true;
+    return had;
+}
+
+/* FNV-1a, 64 bits. */
+static uint64_t add(uint64_t print, const void *data, size_t length)
+{
+    const unsigned char *bytes = data;
+    for (size_t i = 0; i < length; i++)
+        print = (print ^ bytes[i]) * UINT64_C(1099511628211);
+    return print;
+}
+
+/* A file that was made anew under the same path is another one: its old descriptor fails. */
+static uint64_t fingerprint(struct content *content)
+{
+    char buffer[BUFFER];
+    ssize_t length = content->fd < 0 ? -EBADF : kl_read_part(content->fd, buffer, sizeof buffer);
+    if (length < 0) {
+        kl_close(&content->fd);
+        content->fd = kl_open_at(AT_FDCWD, content->path);
+        length = content->fd < 0 ? content->fd : kl_read_part(content->fd, buffer, sizeof buffer);
+    }
+    uint64_t print = add(UINT64_C(14695981039346656037), &length, sizeof length);
+    return length > 0 ? add(print, buffer, (size_t)length) : print;
+}
+
+int kl_changes_look(struct kl_changes *changes)
+{
+    bool changed = had_event(changes->inotify) || !changes->looked;
+    changes->looked = true;
+    for (int i = 0; i < changes->count; i++) {
+        uint64_t print = fingerprint(&changes->contents[i]);
+        changed |= print != changes->contents[i].print;
+        changes->contents[i].print = print;
+    }
+    return changed;
+}
