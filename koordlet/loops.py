@@ -100,7 +100,6 @@ class Engine:
                 self._decide(strategy, view, policy, now_s)
         report = self._apply(now_s)
         self._doubt = report.failed > 0
-        self._look_again(report, now_s)
         self.stats = TickStats(
             ticks=self.stats.ticks + 1,
             overruns=self.stats.overruns,
@@ -126,7 +125,6 @@ class Engine:
                 self._decide(strategy, view, policy, now_s)
         report = self._apply(now_s)
         self._doubt |= report.failed > 0
-        self._look_again(report, now_s)
         self.stats = replace(self.stats, surges=self.stats.surges + 1)
         return self._publish(view, report)
 
@@ -173,7 +171,6 @@ class Engine:
                     self._decide(strategy, view, policy, now_s)
         report = self._apply(now_s)
         self._doubt |= report.failed > 0
-        self._look_again(report, now_s)
         return self._publish(view, report)
 
     def _take_in(self, now_s: float) -> bool:
@@ -212,11 +209,6 @@ class Engine:
             wall_s=parts.wall(),
         )
         return self._view
-
-    def _look_again(self, report: ApplyReport, now_s: float) -> None:
-        """In the next tick, at what our own writes have changed."""
-        if report.written or report.restored or report.failed:
-            self._look_due_s = now_s
 
     def _look(self, now_s: float) -> NodeView:
         """At everything."""

@@ -151,9 +151,7 @@ class RootReader:
 
         The same object while nothing changed.
         """
-        files = self._files.get(path)
-        if files is None:
-            files = self._files[path] = self._open(path)
+        files = self._kept(path)
         contents = [file.read() for file in files.values()]
         said = (contents, tree, levels, request_mcpu, child_quotas)
         last = self._last.get(path)
@@ -163,6 +161,10 @@ class RootReader:
             root = replace(root, levels=levels, request_mcpu=request_mcpu, child_quotas=child_quotas)
             last = self._last[path] = (said, root)
         return last[1]
+
+    def files(self, path: str) -> tuple[Path, ...]:
+        """That `read` looks at."""
+        return tuple(file.path for file in self._kept(path).values())
 
     def keep(self, roots: tuple[str, ...]) -> None:
         """Closes the descriptors of other roots."""
@@ -174,6 +176,12 @@ class RootReader:
 
     def close(self) -> None:
         self.keep(())
+
+    def _kept(self, path: str) -> dict[Knob | None, KeptFile]:
+        files = self._files.get(path)
+        if files is None:
+            files = self._files[path] = self._open(path)
+        return files
 
     def _open(self, path: str) -> dict[Knob | None, KeptFile]:
         """By knob; None stands for v1's period file (v2 has the period in cpu.max)."""

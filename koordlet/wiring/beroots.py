@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 from koordlet.decide import be_cpus
@@ -16,6 +15,7 @@ from koordlet.model.qos import KubeQos, Qos
 from koordlet.model.slo import SuppressPolicy
 from koordlet.model.view import BeRoot, NodeInfo, Policy
 from koordlet.sense.betree import BeTree, Levels, RootReader
+from koordlet.sense.changes import Places
 from koordlet.sense.childquota import ChildQuotas
 from koordlet.sources.beroots import be_roots
 
@@ -42,7 +42,7 @@ class BeInput:
         self._looked_s = float("-inf")
         self._changed = False
         self._roots: tuple[tuple[str, Tree], ...] = ()
-        self._groups: tuple[Path, ...] = ()
+        self._places = Places()
 
     @property
     def first(self) -> str | None:
@@ -55,9 +55,10 @@ class BeInput:
         return not self._changed
 
     @property
-    def groups(self) -> tuple[Path, ...]:
-        """Directories of the known roots, in the hierarchy whose groups are listed; the same object while they are."""
-        return self._groups
+    def places(self) -> Places:
+        """Where a change of the known roots shows: a directory made or removed in one, and their own files. The same
+        object while the roots are the same."""
+        return self._places
 
     def roots(self, pods: PodSet, now_s: float) -> tuple[tuple[str, Tree], ...]:
         node = self._node(now_s)
@@ -77,8 +78,10 @@ class BeInput:
             self._tree.keep(paths)
             self._reader.keep(paths)
             self._quotas = {path: known for path, known in self._quotas.items() if path in paths}
-            if (groups := tuple(self._host.dir("cpuset", path) for path in paths)) != self._groups:
-                self._groups = groups
+            groups = tuple(self._host.dir("cpuset", path) for path in paths)
+            files = tuple(file for path in paths for file in self._reader.files(path))
+            if (places := Places(groups=groups, contents=files)) != self._places:
+                self._places = places
         return self._roots
 
     def read(self, path: str, tree: Tree, pods: PodSet, now_s: float) -> BeRoot:

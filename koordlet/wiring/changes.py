@@ -33,13 +33,14 @@ def make_changed(
     parents = dict.fromkeys(path.parent for path in (*_given(flags), checkpoint_file(host)))
     files = tuple(path for path in parents if path.is_dir())  # of one that is made later every look will know
     online = host.sys_root / "devices/system/cpu/online"
-    places = Places(files, (), (online,))
+    roots, places = be.places, Places(files, (), (online,))
     known: tuple[object, ...] = ()
 
     def where() -> Places:
-        nonlocal places
-        if be.groups is not places.groups:
-            places = Places(files, be.groups, (online,))
+        nonlocal roots, places
+        if be.places is not roots:
+            roots = be.places
+            places = Places(files, roots.groups, (online, *roots.contents))
         return places
 
     changes = Changes(where)

@@ -99,16 +99,7 @@ def test_what_nobody_told_of_is_seen_within_five_seconds(quiet: Quiet) -> None:
     assert seen == [False] * 4 + [True]
 
 
-def test_after_a_write_the_next_tick_looks_at_what_it_changed(quiet: Quiet) -> None:
-    quiet.ticks(1)
-    assert quiet.ticks(1, 9_000) == [0]
-    assert quiet.ticks(1, 9_000) == [1]
-    snapshot = quiet.engine.snapshot
-    assert snapshot is not None
-    assert snapshot.view.be_roots[0].quota_us == quiet.rig.quota_us
-
-
-def test_after_a_refused_write_too(quiet: Quiet) -> None:
+def test_after_a_refused_write_the_next_tick_looks(quiet: Quiet) -> None:
     quota = quiet.rig.tree.root / f"cgroup/cpu/{BE}/cpu.cfs_quota_us"
     quiet.ticks(1)
     quota.unlink()
