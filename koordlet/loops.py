@@ -194,7 +194,7 @@ class Engine:
     def _glance(self, now_s: float) -> NodeView | None:
         """Nothing but use is different from the last look, which was not long ago. None where that is not so."""
         parts, view = self.parts, self._view
-        if view is None or self._doubt or now_s >= self._look_due_s or parts.changed():
+        if view is None or self._doubt or now_s >= self._look_due_s or parts.changed(now_s):
             return None
         self._view = replace(
             view,

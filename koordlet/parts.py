@@ -97,7 +97,7 @@ class Parts:
     on_pods: tuple[str, ...] = ("podrules",)
     blocks: Callable[[PodSet, Policy, float], BlockDevices] = lambda pods, policy, now_s: NO_BLOCKS
     hardware: Callable[[PodSet, CpuSet, float], Hardware] = lambda pods, online, now_s: Hardware()
-    changed: Callable[[], bool] = lambda: True
+    changed: Callable[[float], bool] = lambda now_s: True
     intervals_s: dict[str, float] = field(default_factory=dict)
     interval_s: float = 1.0
     observe: bool = False

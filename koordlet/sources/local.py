@@ -68,11 +68,6 @@ class LocalSource:
         return self._known
 
     @property
-    def searches(self) -> bool:
-        """Whether something is declared, whose cgroups come and go."""
-        return bool(self._declarations or self._found)
-
-    @property
     def failures(self) -> int:
         return self._files.failures
 

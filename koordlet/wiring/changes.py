@@ -27,9 +27,9 @@ def make_changed(
     sources: Sources,
     doors: RuntimeDoors,
     cluster: Cluster | None,
-) -> Callable[[], bool]:
+) -> Callable[[float], bool]:
     """For `Parts.changed`. What comes over a network or a socket is compared by revision, of files the kernel tells.
-    While something is missing or has to be searched for, everything counts as changed."""
+    While something is missing, everything counts as changed."""
     parents = dict.fromkeys(path.parent for path in (*_given(flags), checkpoint_file(host)))
     files = tuple(path for path in parents if path.is_dir())  # of one that is made later every look will know
     online = host.sys_root / "devices/system/cpu/online"
@@ -45,11 +45,12 @@ def make_changed(
 
     changes = Changes(where)
 
-    def changed() -> bool:
+    def changed(now_s: float) -> bool:
         nonlocal known
-        said = (kubepods.get, doors.hooked, doors.pods.changed, *(cluster.revisions() if cluster else ()))
+        cluster_said = cluster.revisions() if cluster else ()
+        said = (kubepods.get, doors.hooked, doors.pods.changed, sources.searched(now_s), cluster_said)
         before, known = known, said
-        steady = be.complete and not sources.searches and (kubepods.get is not None or not kubepods.wanted)
+        steady = be.complete and not sources.moves and (kubepods.get is not None or not kubepods.wanted)
         return changes.any() or said != before or not steady
 
     return changed

@@ -81,6 +81,11 @@ class PinnedSource:
         self._known = PodSet(placed.pods, self._known.revision + changed, answer.at_s)
         return self._known
 
+    @property
+    def moves(self) -> bool:
+        """A plan is asked for, or was carried out in the round under way."""
+        return self._asked is not None or self._done is not None
+
     def plan(self) -> Plan | None:
         """What placing everybody anew would do now; None before the first round. From any thread."""
         placed, known = self._placed, self._planned

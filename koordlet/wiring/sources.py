@@ -32,10 +32,14 @@ class Sources:
         self.pinned = pinned
         self._local, self._late = local, late
 
+    def searched(self, now_s: float) -> int:
+        """Revision of the declared workloads, whose cgroups come and go without a word: they are searched for."""
+        return self._local.poll(now_s).revision if self._local is not None else 0
+
     @property
-    def searches(self) -> bool:
-        """Whether a poll finds what no file or revision tells of."""
-        return self._local is not None and self._local.searches
+    def moves(self) -> bool:
+        """Whether workloads are to be given other CPUs, or just were."""
+        return self.pinned is not None and self.pinned.moves
 
     def errors(self) -> tuple[str, ...]:
         """What is wrong now, a line each."""

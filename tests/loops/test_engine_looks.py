@@ -30,7 +30,7 @@ class Quiet:
         self.asked += 1
         return self.source.poll(now_s)
 
-    def _told(self) -> bool:
+    def _told(self, now_s: float) -> bool:
         told, self.changed = self.changed, False
         return told
 
