@@ -367,6 +367,10 @@ class Engine:
         )
         return self.snapshot
 
+    def look_anew(self) -> None:
+        """Have the next tick ask for all inputs."""
+        self._look_due_s = 0.0
+
     def late(self) -> None:
         """Count a tick that started late by more than one interval."""
         self.stats = replace(self.stats, overruns=self.stats.overruns + 1)

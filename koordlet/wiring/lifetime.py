@@ -1,7 +1,7 @@
 """The life of the built agent: what the signals ask for, the loop, and giving everything back at its end.
 
 SIGTERM, SIGINT: loop ends -> everything written is given back (unless told to keep it) -> doors close.
-SIGHUP looks at the files at once, which happens each tick anyway.
+SIGHUP makes the next tick look at every file, whether its change was told or not.
 """
 
 from __future__ import annotations
@@ -88,6 +88,7 @@ class Agent:
             if self.stop.reload:
                 self.stop.reload = False
                 reloading = True
+                self.engine.look_anew()
                 self.notifier.reloading()
                 log.info("reload.asked")
             if self.engine.stats.ticks == 1:

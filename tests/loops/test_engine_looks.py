@@ -116,6 +116,12 @@ def test_news_between_two_ticks_make_the_next_one_look(quiet: Quiet) -> None:
     assert quiet.ticks(2) == [1, 0]
 
 
+def test_on_request_the_next_tick_looks(quiet: Quiet) -> None:
+    quiet.ticks(1)
+    quiet.engine.look_anew()
+    assert quiet.ticks(2) == [1, 0]
+
+
 def test_the_policy_is_an_input_too(quiet: Quiet) -> None:
     asked: list[float] = []
 
