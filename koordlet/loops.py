@@ -196,19 +196,7 @@ class Engine:
         parts, view = self.parts, self._view
         if view is None or self._doubt or now_s >= self._look_due_s or parts.changed(now_s):
             return None
-        self._view = replace(
-            view,
-            now_s=now_s,
-            usage=self._sample(now_s),
-            support=parts.support(now_s),
-            workloads=LazyWorkloads(parts.sense.workloads, parts.sense.find),
-            root_usage=LazyWorkloads(parts.sense.root_usage),
-            evictions=parts.evictions(),
-            blocks=parts.blocks(view.pods, self._policy, now_s),
-            hardware=parts.hardware(view.pods, view.online, now_s),
-            wall_s=parts.wall(),
-        )
-        return self._view
+        return self._used(view, now_s)
 
     def _look(self, now_s: float) -> NodeView:
         """At everything."""
@@ -228,25 +216,33 @@ class Engine:
             except OSError as error:  # descriptors may have run out; the ticks still look
                 self._note(f"sentinel: {os.strerror(error.errno or 0)}", now_s)
         parts.be.refresh(now_s, anew=self._doubt)
-        usage = self._sample(now_s)
-        node = parts.node(now_s)
-        view = NodeView(
+        facts = NodeView(
             now_s=now_s,
             interval_s=parts.interval_s,
-            node=node,
-            usage=usage,
+            node=parts.node(now_s),
             pods=pods,
             host_apps=apps,
             be_roots=tuple(parts.be.read(path, tree, pods, now_s) for path, tree in roots),
+        )
+        view = self._used(facts, now_s)
+        self._look_due_s = now_s + LOOK_EVERY_S
+        return view
+
+    def _used(self, view: NodeView, now_s: float) -> NodeView:
+        """The view with what is different in every tick."""
+        parts = self.parts
+        self._view = replace(
+            view,
+            now_s=now_s,
+            usage=self._sample(now_s),
             support=parts.support(now_s),
             workloads=LazyWorkloads(parts.sense.workloads, parts.sense.find),
             root_usage=LazyWorkloads(parts.sense.root_usage),
             evictions=parts.evictions(),
-            blocks=parts.blocks(pods, policy, now_s),
+            blocks=parts.blocks(view.pods, self._policy, now_s),
+            hardware=parts.hardware(view.pods, view.online, now_s),
             wall_s=parts.wall(),
         )
-        self._view = replace(view, hardware=parts.hardware(pods, view.online, now_s))
-        self._look_due_s = now_s + LOOK_EVERY_S
         return self._view
 
     def _sample(self, now_s: float) -> Usage:

@@ -7,8 +7,8 @@
  *   every third      in calm passes (KL_PASS_CALM), CPU counter of pods and containers that used less than half a percent
  *                    of a CPU when last read
  *   in turn          a tenth of the rows per pass, through directory descriptors: memory.stat (of containers every second
- *                    turn; not of what has not run since and is charged the same, for three turns), plain memory usage
- *                    of what stood still, throttling where a quota is set, every sixth turn whether there is one
+ *                    turn; not of what has hardly run since and is charged the same within 1 MiB, for three turns), plain
+ *                    memory usage of what hardly ran, throttling where a quota is set, every sixth turn whether there is one
  *   on request       throttling of containers with a quota, in every pass (KL_PASS_THROTTLING)
  *   at once          memory.stat of a row whose plain usage moved by more than 2 % (and 1 MiB) since the last one,
  *                    a bounded number per pass; the rest follow in the next passes
@@ -97,8 +97,8 @@ enum {
 };
 
 /* What one pass did. gone: rows that went away in it. errors: reads that failed or made no sense. counters, raws,
- * memory_stats, quotas: files read; skipped: containers whose pod's counter stood still, and what waits in a calm pass; throttled: containers and whole
- * pods of which this pass learned that they were throttled. */
+ * memory_stats, quotas: files read; skipped: containers whose pod's counter stood still, and what waits in a calm pass;
+ * throttled: containers and whole pods of which this pass learned that they were throttled. */
 struct kl_totals {
     struct kl_sum cpu[KL_SUMS], memory[KL_SUMS];
     int rows, gone, errors;
