@@ -194,13 +194,15 @@ class Engine:
     def _glance(self, now_s: float) -> NodeView | None:
         """Nothing but use is different from the last look, which was not long ago. None where that is not so."""
         parts, view = self.parts, self._view
-        if view is None or self._doubt or now_s >= self._look_due_s or parts.changed(now_s):
+        soon_s = now_s + 0.5 * parts.interval_s  # ticks are never quite on time
+        if parts.changed(now_s) or view is None or self._doubt or soon_s >= self._look_due_s:
             return None
         return self._used(view, now_s)
 
     def _look(self, now_s: float) -> NodeView:
-        """At everything."""
+        """At everything. One that fails is made up for in the next tick."""
         parts = self.parts
+        self._look_due_s = now_s
         self._pods = pods = self._poll(now_s)
         self._policy = policy = parts.policy(now_s)
         apps = policy.slo.host_apps if policy.slo else ()

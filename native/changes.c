@@ -15,8 +15,15 @@
 
 enum {
     BUFFER = 4096,
+    AGAIN = 5, /* a directory that is removed and made anew does not always tell */
     ENTRIES = IN_CREATE | IN_DELETE | IN_MOVED_FROM | IN_MOVED_TO | IN_DELETE_SELF | IN_MOVE_SELF,
     FILES = ENTRIES | IN_MODIFY | IN_CLOSE_WRITE | IN_ATTRIB,
+};
+
+struct directory {
+    char *path;
+    uint32_t mask;
+    int watch; /* its number, else -errno */
 };
 
 struct content {
@@ -27,9 +34,10 @@ struct content {
 
 struct kl_changes {
     int inotify; /* -1 before the first directory */
-    bool looked;
+    unsigned looks;
+    struct directory *directories;
     struct content *contents;
-    int count;
+    int directory_count, content_count;
 };
 
 struct kl_changes *kl_changes_new(void)
@@ -45,34 +53,68 @@ void kl_changes_free(struct kl_changes *changes)
     if (!changes)
         return;
     kl_close(&changes->inotify);
-    for (int i = 0; i < changes->count; i++) {
+    for (int i = 0; i < changes->directory_count; i++)
+        free(changes->directories[i].path);
+    for (int i = 0; i < changes->content_count; i++) {
         kl_close(&changes->contents[i].fd);
         free(changes->contents[i].path);
     }
+    free(changes->directories);
     free(changes->contents);
     free(changes);
 }
 
 int kl_changes_follow_directory(struct kl_changes *changes, const char *path, int files)
 {
+    struct directory *directories =
+        realloc(changes->directories, (size_t)(changes->directory_count + 1) * sizeof *directories);
+    if (!directories)
+        return -ENOMEM;
+    changes->directories = directories;
+    struct directory directory = {.path = strdup(path), .mask = files ? FILES : ENTRIES, .watch = -ENOENT};
+    if (!directory.path)
+        return -ENOMEM;
+    directories[changes->directory_count++] = directory;
+    return 0;
+}
+
+/* The number stays the same while it is the same directory; the same directory may be given twice. */
+static int watch(struct kl_changes *changes, const struct directory *directory)
+{
     if (changes->inotify < 0)
         changes->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
     if (changes->inotify < 0)
         return -errno;
-    uint32_t mask = (files ? FILES : ENTRIES) | IN_ONLYDIR | IN_MASK_ADD; /* the same directory may be given twice */
-    return inotify_add_watch(changes->inotify, path, mask) < 0 ? -errno : 0;
+    int number = inotify_add_watch(changes->inotify, directory->path, directory->mask | IN_ONLYDIR | IN_MASK_ADD);
+    return number < 0 ? -errno : number;
+}
+
+/* Whether some directory is another one, or has to be taken for changed because the kernel tells us nothing of it. */
+static bool directories_changed(struct kl_changes *changes, bool again)
+{
+    bool changed = false;
+    for (int i = 0; i < changes->directory_count; i++) {
+        struct directory *directory = &changes->directories[i];
+        if (again) {
+            int before = directory->watch;
+            directory->watch = watch(changes, directory);
+            changed |= directory->watch != before;
+        }
+        changed |= directory->watch < 0 && directory->watch != -ENOENT && directory->watch != -ENOTDIR;
+    }
+    return changed;
 }
 
 int kl_changes_follow_content(struct kl_changes *changes, const char *path)
 {
-    struct content *contents = realloc(changes->contents, (size_t)(changes->count + 1) * sizeof *contents);
+    struct content *contents = realloc(changes->contents, (size_t)(changes->content_count + 1) * sizeof *contents);
     if (!contents)
         return -ENOMEM;
     changes->contents = contents;
     struct content content = {.path = strdup(path), .fd = -1};
     if (!content.path)
         return -ENOMEM;
-    contents[changes->count++] = content;
+    contents[changes->content_count++] = content;
     return 0;
 }
 
@@ -111,9 +153,10 @@ static uint64_t fingerprint(struct content *content)
 
 int kl_changes_look(struct kl_changes *changes)
 {
-    bool changed = had_event(changes->inotify) || !changes->looked;
-    changes->looked = true;
-    for (int i = 0; i < changes->count; i++) {
+    bool event = had_event(changes->inotify);
+    bool changed = event || changes->looks == 0;
+    changed |= directories_changed(changes, event || changes->looks++ % AGAIN == 0);
+    for (int i = 0; i < changes->content_count; i++) {
         uint64_t print = fingerprint(&changes->contents[i]);
         changed |= print != changes->contents[i].print;
         changes->contents[i].print = print;

@@ -13,14 +13,15 @@ struct kl_changes *kl_changes_new(void);
 void kl_changes_free(struct kl_changes *changes);
 
 /* Follows a directory with inotify(7): entries that come, go and are renamed and, with `files`, that are written to.
- * 0, else -errno: -ENOENT when there is none; -EMFILE, -ENOSPC when the user's limits are reached. */
+ * One that is not there, or is made anew, is found within five looks. 0 or -ENOMEM. */
 int kl_changes_follow_directory(struct kl_changes *changes, const char *path, int files);
 
 /* Follows what a small file says, on a kept descriptor: files of the kernel tell nobody when they change. One that is
  * not there is followed too: that is what it says. 0 or -ENOMEM. */
 int kl_changes_follow_content(struct kl_changes *changes, const char *path);
 
-/* Whether there was a change since the last look. True at the first one, and when changes were too many to be kept. */
+/* Whether there was a change since the last look. True at the first one, when changes were too many to be kept, and
+ * while the kernel tells nothing of some directory because the user's limits of inotify are reached. */
 int kl_changes_look(struct kl_changes *changes);
 
 /* end cdef */

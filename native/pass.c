@@ -2,25 +2,60 @@
 #include "io.h"
 #include "row.h"
 
+static const double calm_mcpu = 100.0;     /* as the sampler's */
 static const int rotation = 10;            /* passes until each row had its turn */
 static const unsigned container_turns = 2; /* memory.stat of a container is read every so many turns */
 static const unsigned quota_turns = 6;     /* a quota is looked for every so many turns */
 static const int64_t max_memory_age_ns = INT64_C(30000000000); /* three rotations at 1 Hz */
 
+/* Pods, host applications and roots. By how much the sum of pods and applications that had a rate has moved. */
+static double read_usages(struct pass *pass)
+{
+    double moved = 0.0;
+    for (int i = 0; i < pass->table->count; i++) {
+        struct row *row = &pass->table->rows[i];
+        if (row->state != KL_ALIVE || row->kind == KL_CONTAINER)
+            continue;
+        bool rated = row->mcpu_ns != KL_NEVER && row->kind != KL_ROOT;
+        double before = row->mcpu;
+        if (row->kind == KL_POD)
+            kl_read_pod_usage(pass, row);
+        else
+            kl_read_usage(pass, row);
+        moved += rated ? (row->state == KL_ALIVE ? row->mcpu : 0.0) - before : 0.0;
+    }
+    return moved;
+}
+
+/* The node uses as much as before, but others of it: those that wait may be the ones. */
+static void read_waiting(struct pass *pass)
+{
+    pass->calm = false;
+    for (int i = 0; i < pass->table->count; i++) {
+        struct row *row = &pass->table->rows[i];
+        if (row->state == KL_ALIVE && row->kind == KL_POD && row->waits) {
+            pass->totals->skipped--;
+            kl_read_pod_usage(pass, row);
+        }
+    }
+}
+
 static void read_every_pass(struct pass *pass)
 {
     struct kl_table *table = pass->table;
-    for (int i = 0; i < table->count; i++)
-        if (table->rows[i].state == KL_ALIVE && table->rows[i].kind == KL_POD)
-            kl_read_pod_usage(pass, &table->rows[i]);
-        else if (table->rows[i].state == KL_ALIVE && table->rows[i].kind != KL_CONTAINER)
-            kl_read_usage(pass, &table->rows[i]);
+    double moved = read_usages(pass);
+    if (pass->calm && (moved > calm_mcpu || moved < -calm_mcpu))
+        read_waiting(pass);
     for (int i = 0; i < table->count; i++)
         if (table->rows[i].state == KL_ALIVE && table->rows[i].kind == KL_CONTAINER)
             kl_read_container_usage(pass, &table->rows[i]);
-    for (int i = 0; i < table->count; i++)
-        if (table->rows[i].state == KL_ALIVE && table->rows[i].raw_fd >= 0 && kl_raw_is_due(&table->rows[i]))
-            kl_read_raw(pass, &table->rows[i]);
+    for (int i = 0; i < table->count; i++) {
+        struct row *row = &table->rows[i];
+        if (row->state == KL_ALIVE && row->raw_fd >= 0 && kl_raw_is_due(row))
+            kl_read_raw(pass, row);
+        if (row->waits)
+            row->waited_to_ns = pass->now_ns;
+    }
 }
 
 /* True at a row's first turn and then at every n-th, not for all rows in the same pass. */
@@ -134,7 +169,7 @@ static void append_to(struct kl_rings *rings, const struct pass *pass)
         const struct row *row = &pass->table->rows[i];
         if (row->state != KL_ALIVE)
             continue;
-        if (row->mcpu_ns >= pass->now_ns)
+        if (row->mcpu_ns >= pass->now_ns || row->waits) /* or times at which it did little would count for less */
             kl_rings_push_locked(rings, row->cpu_series, now_ms, row->mcpu);
         if (row->memory_ns >= pass->now_ns)
             kl_rings_push_locked(rings, row->memory_series, now_ms, (double)row->memory);
@@ -151,9 +186,11 @@ int kl_table_pass(struct kl_table *table, struct kl_rings *rings, int64_t now_ns
         .now_ns = now_ns,
         .started_ns = kl_clock_ns(),
         .nominal = (flags & KL_PASS_NOMINAL_TIME) != 0,
+        .interval_ns = now_ns - table->passed_ns,
         .calm = (flags & KL_PASS_CALM) != 0,
     };
     table->passes++;
+    table->passed_ns = now_ns;
     read_every_pass(&pass);
     if (table->count > 0) {
         read_rotation(&pass);

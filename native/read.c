@@ -7,9 +7,10 @@
 static const int64_t max_gap_ns = INT64_C(20000000000); /* a longer gap makes the next read a first sample */
 static const unsigned max_repeats = 3;
 static const unsigned wait_turns = 3;
-static const int64_t max_wait_ns = INT64_C(2500000000); /* three intervals of a second; of a longer one none */
+static const int64_t max_span_ns = INT64_C(3500000000); /* of a rate after waiting: three passes a second apart */
 static const double little_mcpu = 5.0;
 static const uint64_t charge_ns = UINT64_C(1000000); /* of CPU; the kernel can charge some megabytes in it, not more */
+static const uint64_t batch_bytes = 256U << 10;      /* the kernel charges in batches of this size */
 static const uint64_t moved_bytes = 1U << 20;        /* charge batching of the kernel moves less than this */
 
 static bool is_gone(ssize_t error)
@@ -46,6 +47,15 @@ static void lose_memory(struct pass *pass, struct row *row, ssize_t error)
     row->raw_ns = row->memory_ns = KL_NEVER;
 }
 
+/* While it waited its last rate stood for it; what it used beyond that came since. */
+static double rate_since(const struct row *row, double used_ns, int64_t at_ns)
+{
+    int64_t from_ns =
+        row->waited_to_ns > row->usage_at_ns && row->waited_to_ns < at_ns ? row->waited_to_ns : row->usage_at_ns;
+    used_ns -= row->mcpu * (double)(from_ns - row->usage_at_ns) / 1000.0;
+    return used_ns > 0.0 ? used_ns * 1000.0 / (double)(at_ns - from_ns) : 0.0;
+}
+
 static void count_usage(struct row *row, uint64_t usage_ns, int64_t at_ns)
 {
     int64_t elapsed_ns = at_ns - row->usage_at_ns;
@@ -53,7 +63,7 @@ static void count_usage(struct row *row, uint64_t usage_ns, int64_t at_ns)
         return;
     row->still = row->counted && usage_ns == row->usage_ns;
     if (row->counted && usage_ns >= row->usage_ns && elapsed_ns <= max_gap_ns) {
-        row->mcpu = (double)(usage_ns - row->usage_ns) * 1000.0 / (double)elapsed_ns;
+        row->mcpu = rate_since(row, (double)(usage_ns - row->usage_ns), at_ns);
         row->mcpu_ns = at_ns;
     }
     row->counted = true;
@@ -102,8 +112,8 @@ static bool is_turn(const struct kl_table *table, int number)
 static bool waits(struct pass *pass, struct row *row, int number)
 {
     row->waits = pass->calm && row->mcpu_ns != KL_NEVER && row->mcpu < little_mcpu &&
-                 pass->now_ns - row->usage_at_ns < max_wait_ns && !(row->quota && kl_row_is_contained(row)) &&
-                 !is_turn(pass->table, number);
+                 pass->now_ns - row->usage_at_ns + pass->interval_ns <= max_span_ns &&
+                 !(row->quota && kl_row_is_contained(row)) && !is_turn(pass->table, number);
     pass->totals->skipped += row->waits;
     return row->waits;
 }
@@ -177,7 +187,7 @@ bool kl_repeat_memory_stat(struct pass *pass, struct row *row)
 {
     const struct row *charged = charged_row(pass, row);
     if (row->memory_ns == KL_NEVER || !charged || charged->raw_ns == KL_NEVER || row->repeats >= max_repeats ||
-        row->usage_ns - row->usage_at_stat >= charge_ns || distance(charged->raw, row->raw_at_stat) > moved_bytes)
+        row->usage_ns - row->usage_at_stat >= charge_ns || distance(charged->raw, row->raw_at_stat) > batch_bytes)
         return false;
     row->repeats++;
     row->memory_ns = moment_ns(pass);

@@ -27,7 +27,8 @@ struct row {
     double mcpu;
     int64_t mcpu_ns;
 
-    bool waits; /* was not read in this pass though it may have moved a little */
+    bool waits;           /* was not read in this pass though it may have moved a little */
+    int64_t waited_to_ns; /* until when its last rate stands for what it used: when it waited last */
 
     uint64_t raw;
     int64_t raw_ns;
@@ -53,6 +54,7 @@ struct kl_table {
     int count, capacity;
     int rotation_at, moved_at; /* where the next pass goes on */
     unsigned passes;
+    int64_t passed_ns; /* when the last one began */
     struct kl_memory_layout layout;
     uint64_t page_bytes; /* 0: memory.numa_stat is of no use here */
     char buffer[KL_BUFFER];
@@ -71,7 +73,7 @@ void kl_row_close_memory(struct row *row);
 struct pass {
     struct kl_table *table;
     struct kl_totals *totals;
-    int64_t now_ns, started_ns;
+    int64_t now_ns, started_ns, interval_ns;
     bool nominal, calm;
 };
 

@@ -110,8 +110,9 @@ struct kl_totals {
  * CALM: the node uses as much as it did; without it nothing that may have moved is left out. */
 enum { KL_PASS_NOMINAL_TIME = 1, KL_PASS_THROTTLING = 2, KL_PASS_CALM = 4 };
 
-/* One pass. Rates and memory values of this pass are appended to `rings` (NULL: nowhere) at now_ns. Rates are dropped
- * after a counter that went back, when no time passed, and over gaps longer than 20 s. */
+/* One pass. Rates and memory values of this pass, and the last rate of what waits, are appended to `rings` (NULL:
+ * nowhere) at now_ns. The rate of what has waited is that since it waited last, its earlier rate taken for granted until
+ * then. Rates are dropped after a counter that went back, when no time passed, and over gaps longer than 20 s. */
 int kl_table_pass(struct kl_table *table, struct kl_rings *rings, int64_t now_ns, int flags, struct kl_totals *out);
 
 /* end cdef */

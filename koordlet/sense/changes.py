@@ -28,17 +28,15 @@ class Places:
 
 
 class Changes:
-    """places: where to look; asked at every look, the same object while it is the same.
-
-    Where the kernel tells us nothing (a directory that is not there, limits of inotify that are reached) everything
-    counts as changed.
+    """places: where to look; asked at every look, the same object while it is the same. A directory that is not there
+    is found within five looks. Where the kernel tells nothing (its limits of inotify are reached) everything counts as
+    changed.
     """
 
     def __init__(self, places: Callable[[], Places]) -> None:
         self._places = places
         self._known: Places | None = None
         self._native: CData = ffi.NULL
-        self._blind = True
 
     def any(self) -> bool:
         """Whether something changed since the last look; True at the first look at these places."""
@@ -46,16 +44,22 @@ class Changes:
         if places is not self._known:
             self._known = places
             self._follow(places)
-        return self._blind or bool(lib.kl_changes_look(self._native))
+        return bool(lib.kl_changes_look(self._native))
 
     def _follow(self, places: Places) -> None:
+        """Raises MemoryError."""
         made = lib.kl_changes_new()
-        self._blind = made == ffi.NULL
-        if self._blind:
-            return
-        self._native = changes = ffi.gc(made, lib.kl_changes_free)
-        for files, paths in ((True, places.files), (False, places.groups)):
-            for path in paths:
-                self._blind |= lib.kl_changes_follow_directory(changes, os.fsencode(path), files) != 0
+        if made == ffi.NULL:
+            raise MemoryError("no memory to follow files")
+        self._native = ffi.gc(made, lib.kl_changes_free)
+        for path in places.files:
+            _check(lib.kl_changes_follow_directory(made, os.fsencode(path), True))
+        for path in places.groups:
+            _check(lib.kl_changes_follow_directory(made, os.fsencode(path), False))
         for path in places.contents:
-            self._blind |= lib.kl_changes_follow_content(changes, os.fsencode(path)) != 0
+            _check(lib.kl_changes_follow_content(made, os.fsencode(path)))
+
+
+def _check(error: int) -> None:
+    if error:
+        raise MemoryError("no memory to follow files")

@@ -30,8 +30,8 @@ def make_changed(
 ) -> Callable[[float], bool]:
     """For `Parts.changed`. What comes over a network or a socket is compared by revision, of files the kernel tells.
     While something is missing, everything counts as changed."""
-    parents = dict.fromkeys(path.parent for path in (*_given(flags), checkpoint_file(host)))
-    files = tuple(path for path in parents if path.is_dir())  # of one that is made later every look will know
+    named = (*_given(flags), checkpoint_file(host))
+    files = tuple(dict.fromkeys(place.parent for path in named for place in (path, path.resolve())))
     online = host.sys_root / "devices/system/cpu/online"
     roots, places = be.places, Places(files, (), (online,))
     known: tuple[object, ...] = ()
@@ -48,10 +48,10 @@ def make_changed(
     def changed(now_s: float) -> bool:
         nonlocal known
         cluster_said = cluster.revisions() if cluster else ()
-        said = (kubepods.get, doors.hooked, doors.pods.changed, sources.searched(now_s), cluster_said)
+        said = (kubepods.get, doors.hooked, sources.searched(now_s), cluster_said)
         before, known = known, said
         steady = be.complete and not sources.moves and (kubepods.get is not None or not kubepods.wanted)
-        return changes.any() or said != before or not steady
+        return changes.any() or doors.pods.changed or said != before or not steady
 
     return changed
 

@@ -46,6 +46,10 @@ class Quiet:
         return asked
 
 
+def _fail(now_s: float) -> NodeInfo:
+    raise OSError("on purpose")
+
+
 @pytest.fixture
 def quiet(rig: Rig) -> Quiet:
     made = Quiet(rig)
@@ -114,6 +118,27 @@ def test_news_between_two_ticks_make_the_next_one_look(quiet: Quiet) -> None:
     quiet.source.put(range(5), quiet.rig.now_s)
     assert quiet.engine.arrivals(quiet.rig.now_s + 0.5) is not None
     assert quiet.ticks(2) == [1, 0]
+
+
+def test_a_look_that_fails_is_made_up_for_in_the_next_tick(quiet: Quiet) -> None:
+    quiet.ticks(1)
+    real, quiet.rig.parts.node = quiet.rig.parts.node, _fail
+    quiet.source.put(range(6), quiet.rig.now_s)
+    quiet.changed = True
+    with pytest.raises(OSError, match="on purpose"):
+        quiet.ticks(1)
+    quiet.rig.parts.node = real
+    assert quiet.ticks(2) == [1, 0]
+    assert quiet.engine.snapshot is not None
+    assert len(quiet.engine.snapshot.view.pods.pods) == 6
+
+
+def test_looks_keep_their_pace_though_ticks_are_not_quite_on_time(quiet: Quiet) -> None:
+    asked = []
+    for number in range(15):
+        quiet.rig.now_s += (-1) ** number * 0.002
+        asked += quiet.ticks(1)
+    assert sum(asked) == 3
 
 
 def test_on_request_the_next_tick_looks(quiet: Quiet) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
-from koordlet._native import lib
+from koordlet._native import ffi, lib
 from koordlet.kernel.host import CgroupVersion
 from tests.native.test_table import MIB, SECOND, SUMS, Table
 from tests.native.trees import Tree
+
+if TYPE_CHECKING:
+    from koordlet._native import CData
 
 MS = 10**6
 
@@ -22,12 +26,12 @@ class Calm(Table):
         self.used: dict[str, int] = {}
         self.total: dict[str, int] = {}
 
-    def second(self, seconds: float = 1.0, *, calm: bool = True) -> int:
+    def second(self, seconds: float = 1.0, *, calm: bool = True, rings: CData = ffi.NULL) -> int:
         """Counters read in the pass at its end."""
         for cgroup, mcpu in self.used.items():
             self.total[cgroup] = self.total.get(cgroup, 0) + round(mcpu * MS * seconds)
             self.tree.usage(cgroup, self.total[cgroup])
-        return int(self.step(seconds, flags=lib.KL_PASS_CALM if calm else 0).counters)
+        return int(self.step(seconds, rings, flags=lib.KL_PASS_CALM if calm else 0).counters)
 
     def settled(self) -> None:
         """Everybody has a rate."""
@@ -46,21 +50,19 @@ def pods(table: Calm, count: int, mcpu: int) -> list[int]:
     return [table.make(name) for name in names]
 
 
-def test_who_uses_little_is_read_in_every_third_pass_and_its_rate_is_the_mean_since(table: Calm) -> None:
+def test_who_uses_little_is_read_in_every_third_pass(table: Calm) -> None:
     rows = pods(table, 30, 3)
     table.settled()
     read = dict.fromkeys(rows, 0)
     counters = []
-    for second in range(9):
-        table.used["pod0"] = second % 3  # 1 on average
+    for _ in range(9):
         counters.append(table.second())
         for row in rows:
             read[row] += table.mcpu(row) is not None
     assert set(read.values()) == {3}
     assert sum(counters) == 3 * 30
     assert max(counters) <= 14  # spread, though not evenly
-    assert table.read(rows[1]).mcpu == pytest.approx(3)
-    assert table.read(rows[0]).mcpu == pytest.approx(1)
+    assert all(table.read(row).mcpu == pytest.approx(3) for row in rows)
 
 
 def test_what_waits_stays_in_the_sums_and_is_never_older_than_two_seconds(table: Calm) -> None:
@@ -80,9 +82,43 @@ def test_when_the_node_is_not_calm_everybody_is_read(table: Calm) -> None:
     table.second()
     table.used |= dict.fromkeys(table.used, 40)
     assert table.second(calm=False) == 30
-    # Each has the mean since it was read: of one second or, after a pass in which it waited, of two.
-    assert {round(table.read(row).mcpu) for row in rows} == {40, 21}
+    # What one used while it waited is not taken for use of the last second, nor the other way round.
+    assert all(table.read(row).mcpu == pytest.approx(40) for row in rows)
     assert table.second() == 30  # those are not little any more
+
+
+def test_one_that_takes_over_from_another_is_read_though_the_node_uses_as_much(table: Calm) -> None:
+    pods(table, 12, 0)
+    table.used["busy"] = 3_000
+    busy = table.make("busy")
+    table.settled()
+    for _ in range(3):
+        table.second()
+    for heir in ("pod3", "pod4", "pod5"):
+        before = [name for name, mcpu in table.used.items() if mcpu]
+        table.used |= dict.fromkeys(before, 0) | {heir: 3_000}
+        table.second()
+        assert table.totals.cpu[lib.KL_SUM_PODS].value == pytest.approx(3_000)
+        table.second()
+        table.second()
+    assert table.read(busy).mcpu == 0
+
+
+def test_averages_and_percentiles_are_as_without_waiting(table: Calm) -> None:
+    """A second in which a pod did little counts as much as one in which it worked."""
+    rings = ffi.gc(lib.kl_rings_new(), lib.kl_rings_free)
+    series = lib.kl_rings_open(rings, 60)
+    table.used["pod"] = 2
+    table.add(table.tree.make("pod"), lib.KL_POD, cpu_series=series)
+    table.settled()
+    for second in range(60):
+        burst = second >= 55
+        table.used["pod"] = 2_000 if burst else 2
+        table.second(calm=second not in (55,), rings=rings)
+    found = ffi.new("struct kl_aggregate *")
+    assert lib.kl_rings_aggregate(rings, series, 0, table.now_ns // MS, found) == 60
+    assert found.avg == pytest.approx((55 * 2 + 5 * 2_000) / 60)
+    assert found.p90 == pytest.approx(2)
 
 
 def test_who_uses_more_or_was_never_measured_does_not_wait(table: Calm) -> None:
@@ -101,11 +137,11 @@ def test_roots_and_host_applications_do_not_wait(table: Calm) -> None:
     assert [table.second() for _ in range(4)] == [2] * 4
 
 
-@pytest.mark.parametrize("interval_s", [3.0, 10.0])
+@pytest.mark.parametrize("interval_s", [2.0, 3.0, 10.0])
 def test_at_longer_intervals_nobody_waits(table: Calm, interval_s: float) -> None:
     rows = pods(table, 10, 2)
     table.settled()
-    assert table.second(interval_s) == 10
+    assert [table.second(interval_s) for _ in range(4)] == [10] * 4
     assert all(table.mcpu(row) == pytest.approx(2) for row in rows)
 
 

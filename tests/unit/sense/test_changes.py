@@ -17,6 +17,11 @@ def quiet(changes: Changes) -> Changes:
     return changes
 
 
+def quiet_now(changes: Changes) -> None:
+    while changes.any():
+        pass
+
+
 def _replace(path: Path) -> None:
     fresh = path.with_suffix(".new")
     fresh.write_text("other")
@@ -110,12 +115,31 @@ def test_other_places_are_a_change(tmp_path: Path) -> None:
     assert changes.any()
 
 
-def test_where_nothing_can_be_told_everything_counts_as_changed(tmp_path: Path) -> None:
-    places = [Places(files=(tmp_path / "absent",))]
-    changes = Changes(lambda: places[0])
-    assert [changes.any() for _ in range(3)] == [True] * 3
-    places[0] = Places(files=(tmp_path,))
-    quiet(changes)
+def test_a_directory_that_is_not_there_is_found_within_five_looks(tmp_path: Path) -> None:
+    places = Places(files=(tmp_path / "later",))
+    changes = quiet(Changes(lambda: places))
+    (tmp_path / "later").mkdir()
+    assert any(changes.any() for _ in range(5))
+    quiet_now(changes)
+    (tmp_path / "later" / "policy.json").write_text("{}")
+    assert changes.any()
+
+
+@pytest.mark.parametrize("files", [True, False])
+def test_a_directory_that_is_made_anew_is_followed_on(tmp_path: Path, files: bool) -> None:
+    """Between two looks: there may be no event that tells."""
+    place = tmp_path / "place"
+    place.mkdir()
+    places = Places(files=(place,)) if files else Places(groups=(place,))
+    changes = quiet(Changes(lambda: places))
+    place.rename(tmp_path / "old")
+    place.mkdir()
+    assert any(changes.any() for _ in range(5))
+    quiet_now(changes)
+    for number in range(3):
+        (place / f"new{number}").mkdir()
+        assert changes.any()
+        assert not changes.any()
 
 
 def test_more_events_than_a_read_takes_are_all_taken(tmp_path: Path) -> None:

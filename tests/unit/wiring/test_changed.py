@@ -119,6 +119,25 @@ def test_every_input_is_noticed_once(node: Node, change: Callable[[Node], object
     node.settle()
 
 
+def test_pods_of_a_runtime_in_two_ticks_running_are_both_noticed(node: Node) -> None:
+    for number in range(3):
+        node.doors.pods.sandbox(
+            Sandbox(f"u{number}", "shop", "web", f"sb{number}", f"/kubepods/burstable/podu{number}")
+        )
+        assert node.tick()
+        node.look()
+
+
+def test_a_policy_behind_a_link_into_another_directory_is_followed(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "real.json").write_text("{}")
+    (tmp_path / "link.json").symlink_to(tmp_path / "elsewhere" / "real.json")
+    node = Node(tmp_path, f"--policy={tmp_path}/link.json")
+    node.settle()
+    (tmp_path / "elsewhere" / "real.json").write_text('{"spec":{}}')
+    assert node.tick()
+
+
 def test_pods_that_run_change_nothing(node: Node) -> None:
     node.tree.cgroup(f"{BE}/pod")
     node.settle()
