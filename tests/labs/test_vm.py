@@ -67,6 +67,10 @@ def test_cpus_taken_offline_at_run_time_are_gone_and_come_back(lab: Lab) -> None
     ]
 
 
+NEW_MACHINES = 3
+"""The emulator itself stalls now and then, when the machine it runs on is held up."""
+
+
 def test_live_tests_pass_in_the_guest(lab: Lab, request: pytest.FixtureRequest) -> None:
     """Everything marked `live` runs again on cgroup v2 with eight CPUs; the guest's report comes back to the host."""
     chosen = os.environ.get("GUEST_K", "")
@@ -76,14 +80,17 @@ def test_live_tests_pass_in_the_guest(lab: Lab, request: pytest.FixtureRequest) 
         f"--junitxml=/run/lab/report.xml {f'-k {chosen!r}' if chosen else ''}"
     )
     done: list[str] = []
-    try:
-        code, text = lab.run_once(script, timeout_s=2400, follow=True)
-    except Stalled as stalled:
-        done = re.findall(r"^(tests/\S+::.+?) (?:PASSED|SKIPPED|XFAIL)", stalled.output, re.M)
-        tell(request.config, "lab_vm", f"{stalled} after {len(done)} tests; a new machine did the rest")
-        lab.reboot()
+    for machines_left in reversed(range(NEW_MACHINES + 1)):
         rest = " ".join(f"--deselect {shlex.quote(name)}" for name in done)
-        code, text = lab.run_once(f"{script} {rest}", timeout_s=2400, follow=True)
+        try:
+            code, text = lab.run_once(f"{script} {rest}", timeout_s=2400, follow=True)
+            break
+        except Stalled as stalled:
+            if not machines_left:
+                raise
+            done += re.findall(r"^(tests/\S+::.+?) (?:PASSED|SKIPPED|XFAIL)", stalled.output, re.M)
+            tell(request.config, "lab_vm", f"{stalled} after {len(done)} tests; a new machine does the rest")
+            lab.reboot()
     assert (lab.share / "report.xml").exists(), text[-3000:]
     report = ElementTree.fromstring((lab.share / "report.xml").read_text())
     suite = report.find("testsuite")
