@@ -11,6 +11,7 @@
 #include <sys/inotify.h>
 #include <unistd.h>
 
+#include "dirwatch.h"
 #include "io.h"
 
 enum {
@@ -82,9 +83,9 @@ int kl_changes_follow_directory(struct kl_changes *changes, const char *path, in
 static int watch(struct kl_changes *changes, const struct directory *directory)
 {
     if (changes->inotify < 0)
-        changes->inotify = inotify_init1(IN_NONBLOCK | IN_CLOEXEC);
+        changes->inotify = kl_dirwatch_open();
     if (changes->inotify < 0)
-        return -errno;
+        return changes->inotify;
     int number = inotify_add_watch(changes->inotify, directory->path, directory->mask | IN_ONLYDIR | IN_MASK_ADD);
     return number < 0 ? -errno : number;
 }

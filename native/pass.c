@@ -2,7 +2,6 @@
 #include "io.h"
 #include "row.h"
 
-static const double calm_mcpu = 100.0;     /* as the sampler's */
 static const int rotation = 10;            /* passes until each row had its turn */
 static const unsigned container_turns = 2; /* memory.stat of a container is read every so many turns */
 static const unsigned quota_turns = 6;     /* a quota is looked for every so many turns */
@@ -44,7 +43,7 @@ static void read_every_pass(struct pass *pass)
 {
     struct kl_table *table = pass->table;
     double moved = read_usages(pass);
-    if (pass->calm && (moved > calm_mcpu || moved < -calm_mcpu))
+    if (pass->calm && (moved > KL_CALM_MCPU || moved < -KL_CALM_MCPU))
         read_waiting(pass);
     for (int i = 0; i < table->count; i++)
         if (table->rows[i].state == KL_ALIVE && table->rows[i].kind == KL_CONTAINER)

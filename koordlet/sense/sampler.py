@@ -31,9 +31,6 @@ MAX_CPU_AGE_S: Final = 10.0
 """An older node reading gives no system usage (the reference's collect-sys-metric-outdated-interval)."""
 MAX_MEMORY_AGE_S: Final = 15.0
 """memory.stat comes round every 10 passes; one late tick may be added."""
-CALM_MCPU: Final = 100.0
-"""While the node uses as much as a tick ago, by less than this, nobody begins something of weight: who used little is
-read at every third tick."""
 _NODE_SERIES: Final = (
     *(("node", "cpu"), ("node", "memory")),
     *(("system", "cpu"), ("system", "memory")),
@@ -106,7 +103,8 @@ class Sampler:
         """One pass. surge_mcpu and ls_pressure_permyriad are the sentinel's; they are handed through."""
         self._rows.retry()
         self._node.read(now_s)
-        calm = self._node.moved_mcpu is not None and self._node.moved_mcpu <= CALM_MCPU
+        # Then nobody begins something of weight: who used little is read at every third tick.
+        calm = self._node.moved_mcpu is not None and self._node.moved_mcpu <= lib.KL_CALM_MCPU
         totals = self._totals
         handle = ffi.NULL if self._rings is None else self._rings.handle
         throttling = self._throttling()
