@@ -105,8 +105,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     kubepods = KubepodsInput(flags, host)
     engine: Engine
     metrics = Metrics(
-        lambda: engine.snapshot,
-        lambda: engine.workloads(),
+        lambda: engine.latest(),
         lambda: _extra(sampler, sentinel, audit, sources, cluster) | doors.figures(),
         start_time_s=time.time(),
         version=own_version,
@@ -210,7 +209,7 @@ def build(flags: Flags, stack: ExitStack, stop: Stop) -> Agent:
     pages = Pages(
         metrics,
         lambda: engine.snapshot,
-        engine.workloads,
+        engine.latest,
         audit,
         version=own_version,
         events=events_page(flags),

@@ -186,10 +186,14 @@ class Engine:
         """Those of the round under way, on the loop's thread."""
         return self._pods.pods
 
-    def workloads(self) -> list[WorkloadUsage]:
-        """Rows of every workload, for whoever asks from another thread."""
+    def latest(self) -> tuple[Snapshot | None, list[WorkloadUsage]]:
+        """The last snapshot and a row of every workload, for whoever asks from another thread. Usage and rows are of
+        one pass: amid a tick, whose writes may take a while, the rows are newer than what was published."""
         with self.lock:
-            return list(self.parts.sense.workloads())
+            rows, snapshot, view = list(self.parts.sense.workloads()), self.snapshot, self._view
+        if snapshot is not None and view is not None and view.now_s > snapshot.view.now_s:
+            snapshot = replace(snapshot, view=replace(snapshot.view, now_s=view.now_s, usage=view.usage))
+        return snapshot, rows
 
     def _glance(self, now_s: float) -> NodeView | None:
         """Nothing but use is different from the last look, which was not long ago. None where that is not so."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from koordlet.model.effect import EffectReport
 from koordlet.model.knob import Decision, Knob
 from koordlet.model.psi import Pressures
-from koordlet.model.view import NodeView, Outcome
+from koordlet.model.view import NodeView, Outcome, WorkloadUsage
 from koordlet.model.why import Why
 
 
@@ -88,3 +89,7 @@ class Snapshot:
     notes: tuple[str, ...] = ()
     pressures: Pressures | None = None
     effects: dict[str, EffectReport] = field(default_factory=dict)
+
+
+Latest = Callable[[], tuple[Snapshot | None, Sequence[WorkloadUsage]]]
+"""The last snapshot, None before the first tick, and a row of every workload; usage and rows are of one pass."""

@@ -5,7 +5,7 @@ A finished pod stays in the pod list for days; its series end with its phase, so
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from koordlet.model.pod import Container, Pod, Resources
@@ -23,14 +23,14 @@ _RESOURCES: Final = (
 )
 
 
-def external_families(families: Families, snapshot: Snapshot, workloads: Callable[[], Iterable[WorkloadUsage]]) -> None:
+def external_families(families: Families, snapshot: Snapshot, workloads: Sequence[WorkloadUsage]) -> None:
     live = {pod.uid: pod for pod in snapshot.view.pods.pods if pod.active}
     for pod in live.values():
         for container in pod.containers:
             # compat: unit is `integer` for every request and `byte` for every limit.
             _resources(families, "container_resource_requests", "integer", pod, container, container.requests)
             _resources(families, "container_resource_limits", "byte", pod, container, container.limits)
-    for row in workloads():
+    for row in workloads:
         if row.pod is not None and row.pod.uid in live:
             _usage(families, snapshot, row, row.pod)
     groups = snapshot.pressures.groups if snapshot.pressures else {}

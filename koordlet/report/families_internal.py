@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from koordlet.model.psi import Psi, Resource
@@ -36,9 +36,7 @@ def fresh(reading: Reading | None, snapshot: Snapshot) -> Reading | None:
     return reading
 
 
-def internal_families(
-    families: Families, snapshot: Snapshot | None, workloads: Callable[[], Iterable[WorkloadUsage]]
-) -> None:
+def internal_families(families: Families, snapshot: Snapshot | None, workloads: Sequence[WorkloadUsage]) -> None:
     if snapshot is None:
         return
     _node(families, snapshot)
@@ -102,12 +100,12 @@ def _strategies(families: Families, snapshot: Snapshot) -> None:
         families.gauge("strategy_failing", about, float(name in snapshot.stats.strategy_errors), strategy=name)
 
 
-def _host_apps(families: Families, snapshot: Snapshot, workloads: Callable[[], Iterable[WorkloadUsage]]) -> None:
+def _host_apps(families: Families, snapshot: Snapshot, workloads: Sequence[WorkloadUsage]) -> None:
     apps = {app.name: app for app in snapshot.view.host_apps}
     if not apps:
         return
     about = "Usage of a host application: cpu in cores, memory in bytes."
-    for row in workloads():
+    for row in workloads:
         app = apps.get(row.name) if row.pod is None else None
         if app is None:
             continue

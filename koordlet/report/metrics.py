@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import Enum
-from functools import cache
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Histogram, ProcessCollector, disable_created_metrics
@@ -19,8 +18,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from koordlet.model.eviction import Evict
-from koordlet.model.status import Snapshot
-from koordlet.model.view import WorkloadUsage
+from koordlet.model.status import Latest, Snapshot
 from koordlet.report.families import PREFIX, Families
 from koordlet.report.families_external import external_families
 from koordlet.report.families_hardware import hardware_families
@@ -54,7 +52,7 @@ Collect = Callable[[Families, Snapshot], None]
 class Metrics:
     """The registry. All methods may be called from any thread.
 
-    snapshot/workloads: asked at each scrape. extra: flat figures of other rooms, name without prefix -> value;
+    latest: asked at each scrape. extra: flat figures of other rooms, name without prefix -> value;
     a name ending in `_total` is a counter, any other a gauge; `name{label=value}` gives a label.
     start_time_s: wall clock of the start, None leaves start_time out.
     version: for build_info. process: add the process_* families. node: label of the hooks' histograms.
@@ -62,8 +60,7 @@ class Metrics:
 
     def __init__(
         self,
-        snapshot: Callable[[], Snapshot | None],
-        workloads: Callable[[], Iterable[WorkloadUsage]] = tuple,
+        latest: Latest,
         extra: Callable[[], Mapping[str, float]] = dict,
         *,
         start_time_s: float | None = None,
@@ -72,8 +69,7 @@ class Metrics:
         node: str = "",
     ) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]  # the reference has no *_created series
-        self._snapshot = snapshot
-        self._workloads = workloads
+        self._latest = latest
         self._extra = extra
         self._start_time_s = start_time_s
         self._version = version
@@ -174,8 +170,7 @@ class Metrics:
         return body, content_type
 
     def _families(self, which: Which) -> Iterator[Metric]:
-        snapshot = self._snapshot()
-        workloads = cache(lambda: tuple(self._workloads()))
+        snapshot, workloads = self._latest()
         if which is not Which.EXTERNAL:
             families = Families(snapshot.view.node.name if snapshot else "")
             families.gauge("build_info", "Version of the agent.", 1, version=self._version)

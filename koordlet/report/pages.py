@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from koordlet.model.status import Snapshot
-from koordlet.model.view import WorkloadUsage
+from koordlet.model.status import Latest, Snapshot
 from koordlet.report.audit import TAIL_RECORDS, AuditLog
 from koordlet.report.cpumap import cpus_json
 from koordlet.report.explain import explain_json
@@ -32,15 +31,15 @@ class Pages:
     """public(): paths that anybody who reaches -addr may read. private(): those of the unix socket as well. actions():
     what the unix socket may be asked to do, by POST.
 
-    clock: the monotonic clock of the loop; started_s: on that clock. events: answers /events, None for no such page.
-    pins: None where no workloads are declared.
+    latest: the snapshot with the rows of its pass. clock: the monotonic clock of the loop; started_s: on that clock.
+    events: answers /events, None for no such page. pins: None where no workloads are declared.
     """
 
     def __init__(
         self,
         metrics: Metrics,
         snapshot: Callable[[], Snapshot | None],
-        workloads: Callable[[], Iterable[WorkloadUsage]],
+        latest: Latest,
         audit: AuditLog,
         *,
         version: str = "",
@@ -52,7 +51,7 @@ class Pages:
         self._events = events
         self._metrics = metrics
         self._snapshot = snapshot
-        self._workloads = workloads
+        self._latest = latest
         self._audit = audit
         self._version = version
         self._clock = clock
@@ -95,8 +94,8 @@ class Pages:
         return _NOT_YET if snapshot is None else _json(200, status_json(snapshot, self._clock(), self._version))
 
     def _top(self, query: Mapping[str, str], accept: str) -> Reply:
-        snapshot = self._snapshot()
-        return _NOT_YET if snapshot is None else _json(200, top_json(snapshot, self._clock(), self._workloads()))
+        snapshot, rows = self._latest()
+        return _NOT_YET if snapshot is None else _json(200, top_json(snapshot, self._clock(), rows))
 
     def _cpus(self, query: Mapping[str, str], accept: str) -> Reply:
         snapshot = self._snapshot()
@@ -110,10 +109,10 @@ class Pages:
         what = query.get("workload", "")
         if not what:
             return _json(400, {"error": "workload=<namespace/name, name, cgroup path or be> is missing"})
-        snapshot = self._snapshot()
+        snapshot, rows = self._latest()
         if snapshot is None:
             return _NOT_YET
-        answer = explain_json(snapshot, what, self._clock(), self._workloads(), self._audit.tail())
+        answer = explain_json(snapshot, what, self._clock(), rows, self._audit.tail())
         return _json(200 if answer["found"] else 404, answer)
 
     def _plan(self, query: Mapping[str, str], accept: str) -> Reply:

@@ -8,8 +8,8 @@ import pytest
 
 from koordlet.loops import LOOK_EVERY_S, Engine
 from koordlet.model.pod import PodSet
-from koordlet.model.view import NodeInfo, Policy
-from tests.loops.engine_rig import BE, POLICY, Rig
+from koordlet.model.view import NodeInfo, NodeView, Outcome, Policy
+from tests.loops.engine_rig import BE, POLICY, Names, Rig
 
 # Weights of the copied node's files do not read back as written.
 QUIET = dataclasses.replace(POLICY, identity=False)
@@ -159,3 +159,26 @@ def test_the_policy_is_an_input_too(quiet: Quiet) -> None:
     assert asked == []
     quiet.ticks(3)
     assert len(asked) == 1
+
+
+def test_whoever_asks_amid_a_tick_gets_the_usage_of_the_rows(rig: Rig) -> None:
+    """Deciding and writing come between a pass and its snapshot, and may take a while."""
+    told: list[tuple[float, float]] = []
+
+    class Asking(Names):
+        def decide(self, view: NodeView, policy: Policy, state: None, now_s: float) -> Outcome[None]:
+            snapshot, rows = engine.latest()
+            pods = snapshot.view.usage.pods_mcpu if snapshot else None
+            own = sum(row.cpu_mcpu.value for row in rows if row.cpu_mcpu and not row.container)
+            told.append((pods.value if pods else -1, own))
+            return Outcome((), None)
+
+    rig.parts.strategies = (Asking("asking"),)
+    rig.pods.put(range(2), rig.now_s)
+    engine = Engine(rig.parts)
+    for mcpu in (0, 0, 0, 1_000, 3_000, 500):
+        rig.now_s += 1
+        rig.pods.burn("kubepods/burstable/pod0", mcpu * 1_000_000)
+        rig.node_burn(mcpu)
+        engine.tick(rig.now_s)
+    assert told == [(-1, 0), (0, 0), (0, 0), (1_000, 1_000), (3_000, 3_000), (500, 500)]

@@ -155,7 +155,7 @@ def test_v35_one_unit_end_to_end() -> None:
 
 
 def test_v37_units_of_batch_requests_and_limits() -> None:
-    text = Metrics(lambda: SNAPSHOT, process=False).exposition("", Which.EXTERNAL)[0].decode()
+    text = Metrics(lambda: (SNAPSHOT, ()), process=False).exposition("", Which.EXTERNAL)[0].decode()
     mine = [row for row in text.splitlines() if 'pod_uid="u3"' in row]
     for name, resource, unit, value in (
         ("limits", "batch-cpu", "byte", "4000.0"),

@@ -11,6 +11,7 @@ import structlog
 
 from koordlet.doors.http import HttpDoor
 from koordlet.model.status import Snapshot
+from koordlet.model.view import WorkloadUsage
 from koordlet.report.audit import AuditLog
 from koordlet.report.metrics import Metrics
 from koordlet.report.pages import Pages
@@ -24,8 +25,12 @@ def open_door(path: Path, snapshot: Snapshot | None) -> HttpDoor:
     audit = AuditLog(None, clock=lambda: 1_790_000_000.0)
     for record in RECORDS:
         audit(record)
-    metrics = Metrics(lambda: snapshot, lambda: WORKLOADS, process=False)
-    pages = Pages(metrics, lambda: snapshot, lambda: WORKLOADS, audit, version="0.1.0", clock=lambda: NOW_S + 0.4)
+
+    def latest() -> tuple[Snapshot | None, tuple[WorkloadUsage, ...]]:
+        return snapshot, WORKLOADS
+
+    metrics = Metrics(latest, process=False)
+    pages = Pages(metrics, lambda: snapshot, latest, audit, version="0.1.0", clock=lambda: NOW_S + 0.4)
     door = HttpDoor("", str(path), pages.public(), pages.private())
     door.start()
     return door

@@ -57,7 +57,8 @@ def socket(tmp_path: Path, pins: Pins) -> Iterator[str]:
 
 
 def opened(path: Path, pins: Pins | None) -> Iterator[str]:
-    pages = Pages(Metrics(lambda: None, list, process=False), lambda: None, list, AuditLog(None), pins=pins)
+    metrics = Metrics(lambda: (None, ()), process=False)
+    pages = Pages(metrics, lambda: None, lambda: (None, ()), AuditLog(None), pins=pins)
     door = HttpDoor("127.0.0.1:0", str(path), pages.public(), pages.private(), actions=pages.actions())
     door.start()
     yield str(path)

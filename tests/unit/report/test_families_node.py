@@ -40,7 +40,7 @@ def scrape(collect: Collect, which: Which = Which.INTERNAL, node: str = "node-a"
     found: list[set[str]] = []
     texts: dict[str, float] = {}
     for with_it in (False, True):
-        metrics = Metrics(lambda: snapshot, process=False)
+        metrics = Metrics(lambda: (snapshot, ()), process=False)
         if with_it:
             metrics.include(collect, which)
         rows = {}

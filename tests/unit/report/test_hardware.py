@@ -55,7 +55,7 @@ def snapshot(hardware: Hardware = HARDWARE) -> Snapshot:
 
 
 def exposition(hardware: Hardware = HARDWARE) -> list[str]:
-    body, _ = Metrics(lambda: snapshot(hardware), tuple, dict, process=False).exposition("", Which.EXTERNAL)
+    body, _ = Metrics(lambda: (snapshot(hardware), ()), process=False).exposition("", Which.EXTERNAL)
     return body.decode().splitlines()
 
 
@@ -99,7 +99,7 @@ def test_a_declared_workload_is_its_own_only_container(tmp_path: Path) -> None:
     counts = {"web.slice": Counts(95.0, 10.0, cycles=9_000, instructions=4_500)}
     moment = snapshot(replace(HARDWARE, counts=counts))
     moment = replace(moment, view=replace(moment.view, pods=PodSet((declared,), 1, 100.0)))
-    body, _ = Metrics(lambda: moment, tuple, dict, process=False).exposition("", Which.EXTERNAL)
+    body, _ = Metrics(lambda: (moment, ()), process=False).exposition("", Which.EXTERNAL)
     line = next(line for line in body.decode().splitlines() if line.startswith("koordlet_container_cpi{"))
     assert 'container_name="web"' in line
     usage = WorkloadUsage("shop/web", "web.slice", declared, cpu_mcpu=Reading(800.0, 95.0))

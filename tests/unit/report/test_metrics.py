@@ -23,8 +23,7 @@ CASE = Path(__file__).parents[2] / "cases" / "psi-of-finished-pods"
 
 def make(snapshot: Snapshot | None = SNAPSHOT, rows: tuple[WorkloadUsage, ...] = WORKLOADS) -> Metrics:
     return Metrics(
-        lambda: snapshot,
-        lambda: rows,
+        lambda: (snapshot, rows),
         lambda: {
             "audit_write_errors_total": 1,
             "source_age_seconds{source=kubelet}": 4.5,
@@ -126,7 +125,7 @@ def test_a_failing_strategy_is_seen() -> None:
 
 
 def test_process_families_are_internal() -> None:
-    metrics = Metrics(lambda: None)
+    metrics = Metrics(lambda: (None, ()))
     assert b"process_resident_memory_bytes" in metrics.exposition("", Which.INTERNAL)[0]
     assert b"process_" not in metrics.exposition("", Which.EXTERNAL)[0]
 

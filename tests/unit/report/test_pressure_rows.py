@@ -25,7 +25,7 @@ def test_node_and_pod_series() -> None:
     live = pod("u1", "web", KubeQos.BURSTABLE, Qos.LS)
     done = pod("u2", "old", KubeQos.BURSTABLE, Qos.LS, phase="Succeeded")
     snapshot = snapshot_of(live, done)
-    text = Metrics(lambda: snapshot, process=False).exposition()[0].decode()  # type: ignore[arg-type, return-value]
+    text = Metrics(lambda: (snapshot, ()), process=False).exposition()[0].decode()  # type: ignore[arg-type, return-value]
     assert (
         'koordlet_node_psi{node="node-a",psi_degree="some",psi_precision="avg10",psi_resource_type="cpu"} 12.5' in text
     )

@@ -68,7 +68,7 @@ FULL = replace(
 
 
 def full() -> Metrics:
-    metrics = Metrics(lambda: FULL, lambda: WORKLOADS, start_time_s=1.0, process=False, node="node-a")
+    metrics = Metrics(lambda: (FULL, WORKLOADS), start_time_s=1.0, process=False, node="node-a")
     status = next(one["status"] for one in yaml.safe_load_all(EXAMPLES.read_text()) if one["kind"] == "NodeMetric")
     metrics.include(lambda families, snapshot: pool_families(families, snapshot, per_cpu=True))
     metrics.include(attribute_families)

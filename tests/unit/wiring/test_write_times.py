@@ -36,7 +36,7 @@ def job(target: str, knob: Knob, owner: str) -> Job:
 
 
 def test_writes_by_kind_and_the_reconcilers_by_level() -> None:
-    metrics = Metrics(lambda: None, process=False, node="node-a")
+    metrics = Metrics(lambda: (None, ()), process=False, node="node-a")
     told = write_times(metrics)
     told(job("kubepods/podu1/c1", Knob.CPU_QUOTA, "podrules"), 0.1, True)
     told(job("kubepods/podu1", Knob.CPU_SHARES, "podrules"), 0.1, False)
