@@ -32,14 +32,14 @@ def row(agent: Agent, pod: str) -> dict[str, Any]:
 
 
 def over_ticks(agent: Agent, ticks: int) -> list[dict[str, Any]]:
-    """/v1/top of that many ticks in which every pod has a figure."""
+    """/v1/top of that many ticks from the next one on, in which every pod has a figure."""
     seen: dict[int, dict[str, Any]] = {}
-    while len(seen) < ticks:
+    while len(seen) < 1 + ticks:
         answer = agent.ask("/v1/top")
         if all(row["cpu_mcpu"] is not None for row in answer["pods"]):
             seen[answer["tick"]["ticks"]] = answer
         time.sleep(0.2)
-    return list(seen.values())
+    return list(seen.values())[1:]
 
 
 def mean_mcpu(answers: list[dict[str, Any]], pod: str) -> float:
