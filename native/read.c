@@ -10,8 +10,9 @@ static const unsigned wait_turns = 3;
 static const int64_t max_span_ns = INT64_C(3500000000); /* of a rate after waiting: three passes a second apart */
 static const double little_mcpu = 5.0;
 static const uint64_t charge_ns = UINT64_C(1000000); /* of CPU; the kernel can charge some megabytes in it, not more */
-static const uint64_t batch_bytes = 256U << 10;      /* the kernel charges in batches of this size */
-static const uint64_t moved_bytes = 1U << 20;        /* charge batching of the kernel moves less than this */
+/* The kernel charges ahead in batches of 64 pages, one for each CPU that the group runs on. */
+static const uint64_t batch_bytes = 256U << 10; /* what one that hardly ran is off by: no news */
+static const uint64_t moved_bytes = 1U << 20;   /* what one that ran is often off by: not worth an early look */
 
 static bool is_gone(ssize_t error)
 {

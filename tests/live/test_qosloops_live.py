@@ -1,70 +1,26 @@
-"""CPU burst, memory QoS, block I/O and system settings on real kernels: the recordings of the reference where it was
-right, the corrected values where it was not (spec/seen.md), and what a clean stop leaves behind.
+"""CPU burst, memory QoS and system settings on real kernels: the recordings of the reference where it was right, the
+corrected values where it was not (spec/seen.md), and what a clean stop leaves behind.
 
-Inputs stand in tests/observed/. A loop device of bounded size is made for block I/O; the machine's own settings are
-only touched inside the kernel lab's guest.
+The machine's own settings are only touched inside the kernel lab's guest.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import subprocess
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.live.loop import loop_device
 from tests.live.node import CPUS, V2, Node, until
+from tests.live.scenario import OBSERVED, Scenario
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
-OBSERVED = Path(__file__).parents[1] / "observed"
 GUEST = bool(os.environ.get("KOORDLET_GUEST"))
 MIB = 1 << 20
-
-
-class Scenario:
-    """A recording's pods and policy on the scratch node, with the quotas and limits that the kubelet would set."""
-
-    def __init__(self, node: Node, name: str) -> None:
-        self.node, self.spec = node, json.loads((OBSERVED / f"{name}.json").read_text())
-        self.main: dict[str, str] = {}
-        for pod in self.spec["pods"]:
-            self.put(pod)
-        node.write_slo(self.spec["nodeslo"])
-
-    def put(self, pod: dict[str, Any]) -> None:
-        container = pod["containers"][0]
-        annotations = {k: v if isinstance(v, str) else json.dumps(v) for k, v in pod.get("annotations", {}).items()}
-        main = self.node.add_pod(
-            pod["name"],
-            pod["labels"]["koordinator.sh/qosClass"],
-            annotations=annotations,
-            resources={"requests": container["req"], "limits": container.get("lim", {})},
-        )
-        self.main[pod["name"]] = main
-        cpu = container.get("lim", {}).get("cpu")
-        if cpu is not None:
-            mcpu = int(cpu[:-1]) if cpu.endswith("m") else int(cpu) * 1000
-            for target in (main.rpartition("/")[0], main):
-                self.node.write(target, "cpu.cfs_quota_us", str(mcpu * 100))
-
-    def both(self, name: str, file: str) -> tuple[int, int]:
-        """(pod, container), -1 for unlimited."""
-        main = self.main[name]
-        words = (self.node.read(target, file).split()[0] for target in (main.rpartition("/")[0], main))
-        pod, container = (-1 if word == "max" else int(word) for word in words)
-        return pod, container
-
-    def burst(self, name: str) -> tuple[int, int]:
-        return self.both(name, "cpu.cfs_burst_us")
-
-    def quota(self, name: str) -> tuple[int, int]:
-        return self.both(name, "cpu.cfs_quota_us")
 
 
 def test_burst_only_100(node: Node) -> None:
@@ -223,145 +179,6 @@ with open(sys.argv[1], "rb", buffering=0) as file:
 print("read", flush=True)
 sys.stdin.read()
 """
-DIRECT_IO = """
-import mmap, os, sys, time
-device, how, block, amount = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-fd = os.open(device, os.O_RDWR | os.O_DIRECT)
-step = os.preadv if how == "read" else os.pwritev
-buffer, total, begun = mmap.mmap(-1, block), 0, time.monotonic()
-while total < amount:
-    total += step(fd, [buffer], total)
-print(total / (time.monotonic() - begun), flush=True)
-sys.stdin.read()
-"""
-BLOCK = 1 << 18
-PAGE = 1 << 12
-
-
-@contextlib.contextmanager
-def loop_device(size: int) -> Iterator[str]:
-    """A block device of that size on a file in memory, or a skip with the reason."""
-    store = Path("/dev/shm" if os.access("/dev/shm", os.W_OK) else "/tmp") / f"koordlet-loop-{os.getpid()}"
-    try:
-        with store.open("wb") as file:
-            file.truncate(size)
-            os.posix_fallocate(file.fileno(), 0, size)
-        made = subprocess.run(["losetup", "-f", "--show", str(store)], capture_output=True, text=True, timeout=30)
-        if made.returncode:
-            pytest.skip(f"no loop device here: {made.stderr.strip()}")
-        device = made.stdout.strip()
-        try:
-            yield device
-        finally:
-            subprocess.run(["losetup", "-d", device], check=True, timeout=30)
-    except FileNotFoundError:
-        pytest.skip("losetup is not installed")
-    finally:
-        store.unlink(missing_ok=True)
-
-
-def blkio(device: str, **cfg: int) -> dict[str, Any]:
-    block = {"name": device, "type": "device", "ioCfg": cfg}
-    return {"resourceQOSStrategy": {"beClass": {"blkioQOS": {"enable": True, "blocks": [block]}}}}
-
-
-def limits(node: Node, target: str) -> str:
-    """What the kernel has for reading bytes."""
-    if V2:
-        return (Path("/sys/fs/cgroup") / target / "io.max").read_text().strip()
-    return (Path("/sys/fs/cgroup/blkio") / target / "blkio.throttle.read_bps_device").read_text().strip()
-
-
-def number_of(device: str) -> str:
-    return Path(f"/sys/class/block/{Path(device).name}/dev").read_text().strip()
-
-
-def has_io(node: Node) -> str | None:
-    if V2 and not (Path("/sys/fs/cgroup") / node.besteffort / "io.max").exists():
-        return "no io controller"
-    if not V2 and not (Path("/sys/fs/cgroup/blkio") / node.besteffort).is_dir():
-        return "no blkio controller"
-    return None
-
-
-def measured(node: Node, target: str, device: str, amount: int, how: str = "read", block: int = BLOCK) -> float:
-    """Bytes per second that a process of that group reads or writes, in blocks of that size."""
-    process = node.run_in(target, DIRECT_IO, device, how, str(block), str(amount))
-    assert process.stdout is not None
-    speed = float(process.stdout.readline())
-    node.stop_load()
-    return speed
-
-
-def test_io_limits_hold_as_measured(node: Node) -> None:
-    """A real block device: BE reads and writes at the limits, of bytes and of requests, another class as fast as the
-    device is, and the limits go away."""
-    if reason := has_io(node):
-        pytest.skip(reason)
-    be, ls = node.add_pod("b", "BE"), node.add_pod("a", "LS")
-    limit = 4 * MIB
-    with loop_device(32 * MIB) as device:
-        number = number_of(device)
-        free = measured(node, be, device, 32 * MIB)
-        if free < 4 * limit:
-            pytest.skip(f"the machine is busy: an unlimited reader gets {free / MIB:.0f} MiB/s")
-        node.write_slo(blkio(device, readBPS=limit, writeIOPS=100))
-        before = limits(node, node.besteffort)
-        with node.agent("-feature-gates=BlkIOReconcile=true") as agent:
-            until("the limit stands", lambda: number in limits(node, node.besteffort), 10, agent.text)
-            held = measured(node, be, device, 8 * MIB)
-            other = measured(node, ls, device, 32 * MIB)
-            print(f"free {free / MIB:.1f} MiB/s, BE at a limit of 4: {held / MIB:.2f}, LS meanwhile {other / MIB:.1f}")
-            assert 0.5 * limit <= held <= 1.3 * limit
-            assert other > 2 * held
-            written = measured(node, be, device, 150 * PAGE, "write", PAGE) / PAGE
-            print(f"BE at a limit of 100 writes/s: {written:.0f}")
-            assert 50 <= written <= 130
-            node.write_slo(blkio(device, readBPS=2 * limit, writeBPS=limit, readIOPS=100))
-            until("the new limit", lambda: str(2 * limit) in limits(node, node.besteffort), 10, agent.text)
-            double = measured(node, be, device, 16 * MIB)
-            assert 0.5 * 2 * limit <= double <= 1.3 * 2 * limit
-            write = measured(node, be, device, 8 * MIB, "write")
-            read = measured(node, be, device, 150 * PAGE, "read", PAGE) / PAGE
-            print(f"BE at a limit of 4 MiB/s writes {write / MIB:.2f}, at one of 100 reads/s {read:.0f}")
-            assert 0.5 * limit <= write <= 1.3 * limit
-            assert 50 <= read <= 130
-            node.write_slo({})
-            until("given back", lambda: limits(node, node.besteffort) == before, 10, agent.text)
-            assert measured(node, be, device, 32 * MIB) > 1.5 * double
-            assert measured(node, be, device, 32 * MIB, "write") > 1.5 * write
-        assert limits(node, node.besteffort) == before
-
-
-def test_blkio(node: Node) -> None:
-    """The recording writes nothing at all (seen 4, 5): here the limits stand, and a missing file stops only itself."""
-    if reason := has_io(node):
-        pytest.skip(reason)
-    spec = (OBSERVED / "blkio.json").read_text()
-    with loop_device(8 * MIB) as device:
-        number = number_of(device)
-        run = json.loads(spec.replace("/dev/vda", device))
-        pods = {}
-        for pod in run["pods"]:
-            annotations = {k: json.dumps(v) for k, v in pod.get("annotations", {}).items()}
-            pods[pod["name"]] = node.add_pod(
-                pod["name"], pod["labels"]["koordinator.sh/qosClass"], annotations=annotations
-            )
-        node.write_slo(run["nodeslo"])
-        io = pods["io"].rpartition("/")[0]
-        with node.agent("-feature-gates=BlkIOReconcile=true") as agent:
-            until(
-                "BE root and pod", lambda: all(number in limits(node, t) for t in (node.besteffort, io)), 10, agent.text
-            )
-            assert "500000000" in limits(node, node.besteffort)
-            step = run["steps"][0]
-            node.write_slo(step["nodeslo"])
-            node.pods["io"]["metadata"]["annotations"] = {}
-            node.write_pods()
-            until("gone", lambda: not any(number in limits(node, t) for t in (node.besteffort, io)), 30, agent.text)
-            assert agent.stop() == 0
-
-
 SYSCTLS = ("vm/min_free_kbytes", "vm/watermark_scale_factor")
 
 
@@ -402,22 +219,3 @@ def test_system_strategy(node: Node, tmp_path: Path) -> None:
         until("again", lambda: values() == ["125829", "20"], 10, agent.text)
         assert agent.stop() == 0
         assert values() == before
-
-
-def test_a_killed_agent_is_undone_by_the_next(node: Node) -> None:
-    """Quota, burst and a device's line, all at once."""
-    run = Scenario(node, "burst-only-100")
-    if reason := has_io(node):
-        pytest.skip(reason)
-    with loop_device(8 * MIB) as device:
-        number = number_of(device)
-        before = limits(node, node.besteffort)
-        node.write_slo({**run.spec["nodeslo"], **blkio(device, readBPS=MIB)})
-        gates = "-feature-gates=BlkIOReconcile=true"
-        with node.agent(gates) as agent:
-            until("all stand", lambda: number in limits(node, node.besteffort) and run.burst("a")[0], 10, agent.text)
-            agent.kill()
-        node.write_slo({})
-        with node.agent(gates) as agent:
-            given_back = lambda: limits(node, node.besteffort) == before and run.burst("a") == (0, 0)  # noqa: E731
-            until("first values again", given_back, 10, agent.text)

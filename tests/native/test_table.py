@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -15,66 +12,10 @@ from hypothesis import strategies as st
 from koordlet._native import ffi, lib
 from koordlet.kernel.host import CgroupVersion
 from tests.native import twin
-from tests.native.trees import Tree
-
-if TYPE_CHECKING:
-    from koordlet._native import CData
+from tests.native.tables import MIB, SECOND, SUMS, NewTable
 
 CASES = Path(__file__).parents[1] / "cases"
-SECOND = 10**9
-MIB = 1 << 20
-SUMS = (lib.KL_SUM_PODS, lib.KL_SUM_NONBE_PODS, lib.KL_SUM_HOSTS, lib.KL_SUM_NONBE_HOSTS, lib.KL_SUM_ROOTS)
 BOTH = pytest.mark.parametrize("version", list(CgroupVersion), ids=str)
-
-
-class Table:
-    """A table over a tree, in virtual time."""
-
-    def __init__(self, tree: Tree) -> None:
-        self.tree = tree
-        self.it = ffi.gc(lib.kl_table_new(1 if tree.version is CgroupVersion.V1 else 2), lib.kl_table_free)
-        self.totals = ffi.new("struct kl_totals *")
-        self.now_ns = 0
-
-    def add(
-        self, cgroup: str, kind: int, pod: int = -1, be: bool = False, cpu_series: int = -1, whole: bool = False
-    ) -> int:
-        paths = [
-            ffi.new("char[]", os.fsencode(self.tree.host.dir(name, cgroup))) for name in ("cpuacct", "cpu", "memory")
-        ]
-        spec = ffi.new("struct kl_row_spec *")
-        spec.usage_dir, spec.cpu_dir, spec.memory_dir = paths
-        spec.kind, spec.be, spec.pod, spec.cpu_series, spec.memory_series = kind, be, pod, cpu_series, -1
-        spec.whole = whole
-        return lib.kl_table_add(self.it, spec)
-
-    def make(self, cgroup: str, kind: int = lib.KL_POD, pod: int = -1, be: bool = False) -> int:
-        row = self.add(self.tree.make(cgroup), kind, pod, be)
-        assert row >= 0
-        return row
-
-    def step(self, seconds: float = 1.0, rings: CData = ffi.NULL, flags: int = 0) -> CData:
-        self.now_ns += round(seconds * SECOND)
-        assert lib.kl_table_pass(self.it, rings, self.now_ns, lib.KL_PASS_NOMINAL_TIME | flags, self.totals) == 0
-        return self.totals
-
-    def read(self, row: int) -> CData:
-        out = ffi.new("struct kl_row *")
-        assert lib.kl_table_read(self.it, row, out) == 0
-        return out
-
-    def mcpu(self, row: int) -> float | None:
-        """The rate of the last pass."""
-        found = self.read(row)
-        return found.mcpu if found.mcpu_ns == self.now_ns else None
-
-
-@pytest.fixture
-def new_table(tmp_path_factory: pytest.TempPathFactory) -> Callable[[CgroupVersion], Table]:
-    return lambda version=CgroupVersion.V1: Table(Tree(tmp_path_factory.mktemp("tree"), version))
-
-
-NewTable = Callable[[CgroupVersion], Table]
 
 
 @BOTH
@@ -178,86 +119,6 @@ def test_containers_of_a_pod_that_stood_still_are_not_read(new_table: NewTable) 
     table.tree.usage("pod/c", 2 * SECOND)
     assert table.step().skipped == 0
     assert table.mcpu(container) == pytest.approx(1000)
-
-
-def test_dear_files_come_round_in_turn(new_table: NewTable) -> None:
-    table = new_table(CgroupVersion.V1)
-    pods = [table.make(f"pod{i}") for i in range(30)]
-    containers = [table.make(f"pod{i}/c", lib.KL_CONTAINER, pod=pods[i]) for i in range(30)]
-    assert table.step().memory_stats == 30  # every pod at once
-    memory_stats, quotas = [], []
-    for _ in range(60):
-        totals = table.step()
-        memory_stats.append(totals.memory_stats)
-        quotas.append(totals.quotas)
-    assert max(memory_stats) <= 6
-    assert sum(quotas) <= 60 + 50  # each once, and once more in the first round
-    assert table.now_ns - min(table.read(row).memory_ns for row in pods) <= 9 * SECOND
-    assert table.now_ns - min(table.read(row).memory_ns for row in containers) <= 19 * SECOND
-
-
-def test_memory_that_moved_is_read_at_once_within_a_budget(new_table: NewTable) -> None:
-    table = new_table(CgroupVersion.V1)
-    pods = [table.make(f"pod{i}") for i in range(40)]
-
-    def step() -> int:
-        for i in range(40):
-            table.tree.usage(f"pod{i}", table.now_ns)
-        return int(table.step().memory_stats)
-
-    for i in range(40):
-        table.tree.memory(f"pod{i}", 100 * MIB)
-    step()
-    for i in range(40):
-        table.tree.memory(f"pod{i}", 120 * MIB)
-    # 4 by rotation and 8 that moved, per pass, some of them twice.
-    for _ in range(5):
-        assert step() <= 12
-    assert [table.read(row).memory for row in pods] == [120 * MIB] * 40
-    table.tree.memory("pod0", 121 * MIB)  # less than 2 %
-    before_ns = table.read(pods[0]).memory_ns
-    assert step() == 4
-    assert table.read(pods[0]).memory_ns in (before_ns, table.now_ns)
-
-
-@BOTH
-def test_memory_of_what_stands_still_is_repeated_and_read_now_and_then(
-    new_table: NewTable, version: CgroupVersion
-) -> None:
-    table = new_table(version)
-    pods = [table.make(f"pod{i}") for i in range(10)]
-    containers = [table.make(f"pod{i}/c", lib.KL_CONTAINER, pod=pods[i]) for i in range(10)]
-
-    def passes(count: int) -> int:
-        """memory.stat files read in so many passes; no value is older than its row's turns."""
-        read = sum(table.step().memory_stats for _ in range(count))
-        assert table.now_ns - min(table.read(row).memory_ns for row in pods) <= 9 * SECOND
-        assert table.now_ns - min(table.read(row).memory_ns for row in containers) <= 19 * SECOND
-        return read
-
-    table.tree.memory("pod3", 100 * MIB)
-    table.tree.memory("pod3/c", 60 * MIB)
-    passes(20)
-    # In 120 passes a pod has 12 turns and a container 6, of which every fourth reads.
-    assert 40 <= passes(120) <= 50
-
-    table.tree.memory("pod3", 90 * MIB)  # reclaimed
-    table.tree.memory("pod3/c", 50 * MIB)
-    passes(30)
-    assert (table.read(pods[3]).memory, table.read(containers[3]).memory) == (90 * MIB, 50 * MIB)
-
-
-def test_memory_of_what_ran_is_read_although_as_much_is_charged(new_table: NewTable) -> None:
-    table = new_table(CgroupVersion.V1)
-    pod = table.make("pod")
-    table.tree.memory("pod", 100 * MIB)
-    for _ in range(12):
-        table.step()
-    table.tree.usage("pod", 1)
-    table.tree.memory("pod", 99 * MIB, file=MIB)
-    for _ in range(10):
-        table.step()
-    assert table.read(pod).memory == 99 * MIB
 
 
 @BOTH

@@ -9,7 +9,7 @@ import pytest
 
 from koordlet._native import ffi, lib
 from koordlet.kernel.host import CgroupVersion
-from tests.native.test_table import MIB, SECOND, SUMS, Table
+from tests.native.tables import MIB, SECOND, SUMS, Table
 from tests.native.trees import Tree
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from koordlet.sources.podlist import decode_pods
 from koordlet.wire import hook_pb2 as hook
 from koordlet.wire import nri_pb2 as nri
 from tests.property.test_podrules import contexts, merged
+from tests.unit.doors.line import Line
 from tests.unit.doors.stand import Stand
-from tests.unit.doors.test_nri_session import Line
 
 CREATE = f"/{SERVICE}/PreCreateContainerHook"
 UPDATE = f"/{SERVICE}/PreUpdateContainerResourcesHook"
