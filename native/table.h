@@ -107,7 +107,8 @@ struct kl_totals {
 
 /* NOMINAL_TIME: takes every value at now_ns instead of at now_ns plus the time spent in the pass so far.
  * THROTTLING: reads the throttling of every container with a quota, instead of in turn.
- * CALM: the node's use has moved by no more than KL_CALM_MCPU since the last pass; without it nothing that may have moved is left out. */
+ * CALM: the node's use has moved by no more than KL_CALM_MCPU since the last pass; without it nothing that may have
+ * moved is left out. */
 enum { KL_PASS_NOMINAL_TIME = 1, KL_PASS_THROTTLING = 2, KL_PASS_CALM = 4 };
 enum { KL_CALM_MCPU = 100 };
 

@@ -11,6 +11,13 @@ from tests.live.node import Node
 OBSERVED = Path(__file__).parents[1] / "observed"
 
 
+def add_recorded(node: Node, pod: dict[str, Any], resources: dict[str, Any] | None = None) -> str:
+    """The container's cgroup of that pod of a recording."""
+    annotations = {k: v if isinstance(v, str) else json.dumps(v) for k, v in pod.get("annotations", {}).items()}
+    qos = pod["labels"]["koordinator.sh/qosClass"]
+    return node.add_pod(pod["name"], qos, annotations=annotations, resources=resources)
+
+
 class Scenario:
     """A recording's pods and policy on the scratch node, with the quotas and limits that the kubelet would set."""
 
@@ -23,13 +30,8 @@ class Scenario:
 
     def put(self, pod: dict[str, Any]) -> None:
         container = pod["containers"][0]
-        annotations = {k: v if isinstance(v, str) else json.dumps(v) for k, v in pod.get("annotations", {}).items()}
-        main = self.node.add_pod(
-            pod["name"],
-            pod["labels"]["koordinator.sh/qosClass"],
-            annotations=annotations,
-            resources={"requests": container["req"], "limits": container.get("lim", {})},
-        )
+        resources = {"requests": container["req"], "limits": container.get("lim", {})}
+        main = add_recorded(self.node, pod, resources)
         self.main[pod["name"]] = main
         cpu = container.get("lim", {}).get("cpu")
         if cpu is not None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.live.loop import loop_device
 from tests.live.node import V2, Node, until
-from tests.live.scenario import OBSERVED, Scenario
+from tests.live.scenario import OBSERVED, Scenario, add_recorded
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 MIB = 1 << 20
@@ -111,12 +111,7 @@ def test_blkio(node: Node) -> None:
     with loop_device(8 * MIB) as device:
         number = number_of(device)
         run = json.loads(spec.replace("/dev/vda", device))
-        pods = {}
-        for pod in run["pods"]:
-            annotations = {k: json.dumps(v) for k, v in pod.get("annotations", {}).items()}
-            pods[pod["name"]] = node.add_pod(
-                pod["name"], pod["labels"]["koordinator.sh/qosClass"], annotations=annotations
-            )
+        pods = {pod["name"]: add_recorded(node, pod) for pod in run["pods"]}
         node.write_slo(run["nodeslo"])
         io = pods["io"].rpartition("/")[0]
         with node.agent("-feature-gates=BlkIOReconcile=true") as agent:

@@ -15,13 +15,13 @@ from typing import Any
 import pytest
 
 from tests.live.node import CPUS, V2, Node, until
+from tests.live.scenario import OBSERVED, add_recorded
 
 pytestmark = [
     pytest.mark.live,
     pytest.mark.timeout(300),
     pytest.mark.skipif(V2 or CPUS != 2, reason="recorded on a 2-CPU cgroup v1 node"),
 ]
-OBSERVED = Path(__file__).parents[1] / "observed"
 
 
 class Scenario:
@@ -29,9 +29,7 @@ class Scenario:
         self.node, self.spec = node, json.loads((OBSERVED / f"{name}.json").read_text())
         self.at: dict[str, str] = {}
         for pod in self.spec["pods"]:
-            annotations = {k: json.dumps(v) for k, v in pod.get("annotations", {}).items()}
-            target = node.add_pod(pod["name"], pod["labels"]["koordinator.sh/qosClass"], annotations=annotations)
-            self.at[pod["name"]] = target
+            self.at[pod["name"]] = add_recorded(node, pod)
         self.policy(self.spec)
         facts: dict[str, Any] = {"kind": "Node", "metadata": {"name": "rig"}}
         if "node" in self.spec:

@@ -6,6 +6,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+import pytest
+
 from koordlet._native import ffi, lib
 from koordlet.kernel.host import CgroupVersion
 from tests.native.trees import Tree
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 SECOND = 10**9
 MIB = 1 << 20
+BOTH = pytest.mark.parametrize("version", list(CgroupVersion), ids=str)
 SUMS = (lib.KL_SUM_PODS, lib.KL_SUM_NONBE_PODS, lib.KL_SUM_HOSTS, lib.KL_SUM_NONBE_HOSTS, lib.KL_SUM_ROOTS)
 
 

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from koordlet._native import ffi, lib
 from koordlet.kernel.host import CgroupVersion
 from tests.native import twin
-from tests.native.tables import MIB, SECOND, SUMS, NewTable
+from tests.native.tables import BOTH, MIB, SECOND, SUMS, NewTable
 
 CASES = Path(__file__).parents[1] / "cases"
-BOTH = pytest.mark.parametrize("version", list(CgroupVersion), ids=str)
 
 
 @BOTH

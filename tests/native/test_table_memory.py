@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from koordlet._native import lib
 from koordlet.kernel.host import CgroupVersion
-from tests.native.tables import MIB, SECOND, NewTable
-
-BOTH = pytest.mark.parametrize("version", list(CgroupVersion), ids=str)
+from tests.native.tables import BOTH, MIB, SECOND, NewTable
 
 
 def test_dear_files_come_round_in_turn(new_table: NewTable) -> None:

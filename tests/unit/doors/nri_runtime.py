@@ -14,6 +14,7 @@ from koordlet.wire import nri_pb2 as nri
 from koordlet.wire.mux import MuxReader
 from koordlet.wire.ttrpc import Call, Frame, FrameReader
 
+LSR = {"koordinator.sh/qosClass": "LSR"}
 PLUGIN = "nri.pkg.api.v1alpha1.Plugin"
 
 

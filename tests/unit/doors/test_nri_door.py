@@ -18,11 +18,10 @@ from koordlet.doors.nri_identity import Identity, launched
 from koordlet.doors.nri_versions import Event, event_mask, release
 from koordlet.model.podevent import Hook
 from tests.hosts.cases import case_json
-from tests.unit.doors.nri_runtime import Listener, Runtime, container, pod
+from tests.unit.doors.nri_runtime import LSR, Listener, Runtime, container, pod
 from tests.unit.doors.stand import Stand
 
 NAME = Identity("koordlet_nri", "00")
-LSR = {"koordinator.sh/qosClass": "LSR"}
 
 
 def wait_for(what: Callable[[], object]) -> None:

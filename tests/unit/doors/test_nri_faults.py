@@ -15,11 +15,9 @@ from koordlet.wire import mux, ttrpc
 from koordlet.wire import nri_pb2 as nri
 from koordlet.wire.ttrpc import Code
 from tests.unit.doors.line import Line
-from tests.unit.doors.nri_runtime import container, pod
+from tests.unit.doors.nri_runtime import LSR, container, pod
 from tests.unit.doors.stand import Stand
 from tests.unit.wire.golden import GOLDEN
-
-LSR = {"koordinator.sh/qosClass": "LSR"}
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,10 @@ from koordlet.wire import nri_pb2 as nri
 from koordlet.wire.ttrpc import Code
 from tests.hosts.cases import case_json
 from tests.unit.doors.line import Line
-from tests.unit.doors.nri_runtime import PLUGIN, container, pod
+from tests.unit.doors.nri_runtime import LSR, PLUGIN, container, pod
 from tests.unit.doors.stand import Blocked, Stand
 from tests.unit.wire.golden import GOLDEN
 
-LSR = {"koordinator.sh/qosClass": "LSR"}
 BE = {"koordinator.sh/qosClass": "BE"}
 
 
